@@ -4,8 +4,8 @@
 //! instructions there, and everything on other targets, is lowered for Cranelift, for which the same selector takes every kernel. A target of several levels has
 //! all this once a level: same graph, same schedule, other machine code.
 //!
-//! Models repeat their layers: kernels that are equal but for names are compiled once, and the time that compiling takes
-//! grows with the unlike kernels of a model.
+//! Models repeat their layers: kernels that are equal but for names, and for the numbers of symbols that lie as far from each other,
+//! are compiled once, and the time that compiling takes grows with the unlike kernels of a model.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -17,7 +17,7 @@ use crate::codegen::emit::{Explanation, Failure, KernelCode, KernelVersion, Kern
 use crate::codegen::{self, Code};
 use crate::digest::digest;
 use crate::error::Result;
-use crate::graph::{DType, Graph, ValueId};
+use crate::graph::{DType, Dim, Graph, Sym, ValueId};
 use crate::leaf;
 use crate::loops::{self, Expr, Kernel, visit};
 use crate::schedule::{GroupId, Program, Step};
@@ -47,33 +47,56 @@ impl<T: Clone> Done<T> {
     }
 
     /// The result for a kernel; several threads may compute one at once, and compute the same.
-    fn get_or(&self, kernel: &Kernel, compute: impl FnOnce() -> Result<T>) -> Result<T> {
-        let key = digest(&without_names(kernel));
+    fn get_or(&self, kernel: &Shared, compute: impl FnOnce(&Kernel) -> Result<T>) -> Result<T> {
+        let key = digest(&kernel.0);
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(&key) {
             return Ok(known.clone());
         }
-        let result = compute()?;
+        let result = compute(&kernel.0)?;
         lock().insert(key, result.clone());
         Ok(result)
     }
 }
 
-fn without_names(kernel: &Kernel) -> Kernel {
-    let mut kernel = kernel.clone();
-    kernel.name.clear();
-    kernel.tuning.clear();
-    kernel.buffers.values_mut().for_each(|buffer| buffer.name.clear());
-    kernel.locals.values_mut().for_each(|local| local.name.clear());
-    kernel.vars.values_mut().for_each(|var| var.name.clear());
-    kernel.tiles.values_mut().for_each(|tile| tile.name.clear());
-    kernel
+/// A kernel without names, and with its symbols numbered from 0. Machine code reads their values at fixed distances from an
+/// address: it serves wherever symbols lie as far from each other.
+struct Shared(Kernel);
+
+impl Shared {
+    /// The form of a kernel, and the number of its first symbol.
+    fn new(kernel: &Kernel) -> (Shared, u32) {
+        let mut kernel = kernel.clone();
+        kernel.name.clear();
+        kernel.tuning.clear();
+        kernel.buffers.values_mut().for_each(|buffer| buffer.name.clear());
+        kernel.locals.values_mut().for_each(|local| local.name.clear());
+        kernel.vars.values_mut().for_each(|var| var.name.clear());
+        kernel.tiles.values_mut().for_each(|tile| tile.name.clear());
+        let mut first: Option<Sym> = None;
+        visit::dims_mut(&mut kernel, &mut |dim| {
+            dim.visit_symbols(&mut |sym| first = Some(first.map_or(sym, |first| first.min(sym))));
+        });
+        let first = first.map_or(0, Sym::as_u32);
+        if first > 0 {
+            let number = |sym: Sym| Dim::sym(Sym::from_u32(sym.as_u32() - first));
+            let mut known = HashMap::new();
+            visit::dims_mut(&mut kernel, &mut |dim| {
+                if !dim.is_const() {
+                    *dim = known.entry(dim.clone()).or_insert_with(|| dim.substitute(&number)).clone();
+                }
+            });
+        }
+        (Shared(kernel), first)
+    }
 }
 
 /// A group's kernel as it was lowered for the back end that took it, and its machine code.
 pub struct Built {
     pub kernel: Kernel,
+    /// Is called with the address of the value of `first_symbol`.
     pub code: Code,
+    pub first_symbol: u32,
     /// Why it is no leaf kernel, where the target has those.
     pub refusal: Option<String>,
 }
@@ -100,9 +123,10 @@ impl Backends<'_> {
             }
         }
         let kernel = lower(graph, program, group, self.target)?;
-        let compile = || codegen::compile(&kernel, self.isa(&kernel), self.target);
-        let code = Code { name: kernel.name.clone(), ..self.done.get_or(&kernel, compile)? };
-        Ok(Built { kernel, code, refusal })
+        let (shared, first_symbol) = Shared::new(&kernel);
+        let compile = |kernel: &Kernel| codegen::compile(kernel, self.isa(kernel), self.target);
+        let code = Code { name: kernel.name.clone(), ..self.done.get_or(&shared, compile)? };
+        Ok(Built { kernel, code, first_symbol, refusal })
     }
 
     /// What says why a group's kernel failed. It runs once in a run that has failed: it is made for little code.
@@ -118,8 +142,10 @@ impl Backends<'_> {
             return Ok(Failure::Unexplained);
         };
         let kernel = expanded(kernel)?;
-        let code = self.done.get_or(&kernel, || codegen::compile(&kernel, self.isa(&kernel), self.target))?;
-        let built = Built { code: Code { name: name.clone(), ..code }, kernel, refusal: None };
+        let (shared, first_symbol) = Shared::new(&kernel);
+        let compile = |kernel: &Kernel| codegen::compile(kernel, self.isa(kernel), self.target);
+        let code = Code { name: name.clone(), ..self.done.get_or(&shared, compile)? };
+        let built = Built { code, kernel, first_symbol, refusal: None };
         let versions = vec![version((0, built))];
         let code = KernelCode { name, versions, failure: Failure::Never };
         Ok(Failure::Explained(Box::new(Explanation { code, texts, lost })))
@@ -127,10 +153,11 @@ impl Backends<'_> {
 
     /// Compiles a kernel for wide vectors; gives the reason where it is refused.
     fn leaf_kernel(&self, kernel: Kernel, target: &Target) -> Result<std::result::Result<Built, String>> {
-        let code = self.leaf_done.get_or(&kernel, || leaf::compile(&kernel, target))?;
+        let (shared, first_symbol) = Shared::new(&kernel);
+        let code = self.leaf_done.get_or(&shared, |kernel| leaf::compile(kernel, target))?;
         Ok(code.map(|code| {
             let code = Code { name: kernel.name.clone(), ..code };
-            Built { kernel, code, refusal: None }
+            Built { kernel, code, first_symbol, refusal: None }
         }))
     }
 
@@ -156,7 +183,7 @@ impl Backends<'_> {
 
     /// Assembly of a group's machine code.
     pub fn assembly(&self, built: &Built) -> Result<String> {
-        let Built { kernel, code, refusal } = built;
+        let Built { kernel, code, refusal, .. } = built;
         let maker = match (&self.leaf, refusal) {
             (None, _) => String::new(),
             (Some(_), None) => " // leaf kernel".to_string(),
@@ -247,7 +274,9 @@ impl<'t> Levels<'t> {
             let built = backends.build(graph, program, group)?;
             let worth_more = work::worth_upgrades(&built.kernel);
             let same = |(_, last): &(usize, Built)| {
-                last.code == built.code && last.kernel.parallel_range() == built.kernel.parallel_range()
+                last.code == built.code
+                    && last.first_symbol == built.first_symbol
+                    && last.kernel.parallel_range() == built.kernel.parallel_range()
             };
             if !versions.last().is_some_and(same) {
                 versions.push((level, built));
@@ -295,10 +324,11 @@ fn compile_program(graph: &Graph, program: &Program, levels: &Levels<'_>) -> Res
 }
 
 fn version((level, built): (usize, Built)) -> KernelVersion {
-    let Built { kernel, code, refusal } = built;
+    let Built { kernel, code, first_symbol, refusal } = built;
     KernelVersion {
         level,
         refusal,
+        first_symbol,
         threads: work::worth_threads(&kernel),
         range: kernel.parallel_range().map(|(lo, hi)| (lo.clone(), hi.clone())),
         code: MachineCode {
@@ -307,5 +337,51 @@ fn version((level, built): (usize, Built)) -> KernelVersion {
             stack: code.stack,
             unwind: code.unwind,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::parse::parse;
+    use crate::schedule;
+
+    /// Layers whose symbols lie as far from each other have one machine code, called with the sizes from their first symbol on.
+    #[test]
+    fn kernels_that_differ_by_the_numbers_of_symbols_share_their_code() {
+        let text = r#"graph "layers" {
+  symbol s0 "a"
+  symbol s1 "b"
+  symbol s2 "c"
+  input v0 "x" : f32[s0, s1, 3]
+  input v1 "y" : f32[s1, s2, 3]
+  input v2 "z" : f32[s0, s2, 3]
+  v3 = transpose v0 {perm=[1, 0, 2]} : f32[s1, s0, 3] @o0(0 "Exp" "first")
+  v4 = transpose v1 {perm=[1, 0, 2]} : f32[s2, s1, 3] @o0
+  v5 = transpose v2 {perm=[1, 0, 2]} : f32[s2, s0, 3] @o0
+  v6 = exp v3 : f32[s1, s0, 3] @o0
+  v7 = exp v4 : f32[s2, s1, 3] @o0
+  v8 = exp v5 : f32[s2, s0, 3] @o0
+  return v6 "p", v7 "q", v8 "r"
+}
+"#;
+        let graph = parse(text).unwrap();
+        let program = schedule::schedule(&graph, schedule::Options::default()).unwrap();
+        let target = Target::parse("x86_64-unknown-linux-gnu", None).unwrap();
+        let kernels = compile_kernels(&graph, &program, &target).unwrap();
+        let mut codes = Vec::new();
+        for (id, kernel) in &kernels.groups {
+            let code = kernel.versions[0].code.clone();
+            codes.push((
+                graph.ty(program.groups[id].outputs[0]).to_string(),
+                kernel.versions[0].first_symbol,
+                code,
+            ));
+        }
+        codes.sort_by(|a, b| a.0.cmp(&b.0));
+        let first: Vec<u32> = codes.iter().map(|code| code.1).collect();
+        assert_eq!(first, [0, 0, 1], "of f32[s1, s0, 3], f32[s2, s0, 3] and f32[s2, s1, 3]");
+        assert!(codes[0].2 == codes[2].2, "symbols 0 and 1, and 1 and 2");
+        assert!(codes[0].2 != codes[1].2, "symbols 0 and 2 lie further from each other");
     }
 }

@@ -156,6 +156,8 @@ pub fn frontend(
 ) -> std::result::Result<Frontend, Vec<Error>> {
     let start = Instant::now();
     let proto = decode(model).map_err(|error| vec![error])?;
+    observer.stage("decode", start.elapsed());
+    let start = Instant::now();
     let import::Import { graph, notes, warnings } = import::import(&proto, &options.import, external)?;
     drop(proto);
     observer.stage("import", start.elapsed());
@@ -191,7 +193,9 @@ pub fn optimize(
     options: &Options,
     observer: &mut dyn Observer,
 ) -> Result<(Graph, Program)> {
+    let start = Instant::now();
     graph::borders::pack_borders(&mut graph)?;
+    observer.stage("borders", start.elapsed());
     let passes = pass_options(options);
     pass::run_all(&mut graph, &passes, &mut |name, graph, time| observer.pass(name, graph, time))?;
     let start = Instant::now();

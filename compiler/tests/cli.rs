@@ -168,6 +168,12 @@ fn libraries_and_texts() {
     let run =
         onnxc(folder.path(), &["digits.onnx", "--emit", "graph", "--time-passes", "--print-ir-after", "cse"]);
     assert!(run.err.contains("pass dce") && run.err.contains("// after cse"), "{}", run.err);
+    let run = onnxc(folder.path(), &["digits.onnx", "-o", "timed.o", "--time-passes"]);
+    let stages = ["decode", "import", "borders", "schedule", "kernels", "emit", "write", "commit"];
+    for stage in stages.map(|stage| format!(" ms  stage {stage}\n")) {
+        assert!(run.err.contains(&stage), "{stage}: {}", run.err);
+    }
+    assert!(run.err.trim_end().ends_with(" ms  total"), "{}", run.err);
 }
 
 #[test]

@@ -27,9 +27,9 @@ fn loops(pool: &Pool) -> bool {
 
 /// What a child does with a pool of its parent: 0 if all is well.
 fn child(pool: *mut Pool) -> i32 {
-    // SAFETY: a signal ends a child that hangs; the pool is alive until it is destroyed.
+    // SAFETY: a signal ends a child that hangs, long after any that does not; the pool is alive until it is destroyed.
     let inherited = unsafe {
-        libc::alarm(20);
+        libc::alarm(1800);
         loops(&*pool)
     };
     let own = onnxc_pool_create(3);

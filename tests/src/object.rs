@@ -61,7 +61,14 @@ pub fn c_kernel(dir: &Path, name: &str, range: Option<(Dim, Dim)>, body: &str) -
     let code = MachineCode { bytes, alignment: 16, stack: 256, unwind: vec![] };
     KernelCode {
         name: name.to_string(),
-        versions: vec![KernelVersion { level: 0, code, range, threads: Threads::Always, refusal: None }],
+        versions: vec![KernelVersion {
+            level: 0,
+            code,
+            range,
+            threads: Threads::Always,
+            first_symbol: 0,
+            refusal: None,
+        }],
         failure: Failure::Unexplained,
     }
 }

@@ -29,11 +29,17 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "Concat inputs", sizes: &[1000, 3000, 10_000], make: concat },
     Family { name: "Sum inputs", sizes: &[1000, 3000], make: sum },
     Family { name: "nested Ifs", sizes: &[30, 100, 200], make: nested_ifs },
+    Family { name: "chain of NonZero", sizes: &[250, 1000, 4000], make: |n| same(n, "NonZero") },
+    Family { name: "chain of Unique", sizes: &[250, 1000], make: |n| same(n, "Unique") },
+    Family { name: "calls of a function", sizes: &[1000, 10_000], make: calls },
+    Family { name: "outputs of symbolic size", sizes: &[1000, 4000], make: outputs },
+    Family { name: "inputs of symbolic size", sizes: &[1000, 4000], make: inputs },
 ];
 
 /// What compiling one model took.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
+    /// Time of the processor.
     pub seconds: f64,
     /// Most bytes resident at once.
     pub peak: u64,
@@ -45,12 +51,12 @@ impl Family {
     }
 }
 
-/// Compiles a model by the program `onnxc`; `None` where that fails or takes more than `patience`.
+/// Compiles a model by the program `onnxc`, on one thread; `None` where that fails or takes more than `patience`.
 pub fn compile(onnxc: &Path, model: &Path, patience: Duration) -> io::Result<Option<Cost>> {
     let mut command = Command::new(onnxc);
-    command.arg(model).arg("-o").arg(model.with_extension("o"));
+    command.arg(model).arg("-o").arg(model.with_extension("o")).env("RAYON_NUM_THREADS", "1");
     let usage = measure(command, patience, 8 << 30)?;
-    let cost = Cost { seconds: usage.alone().as_secs_f64(), peak: usage.peak };
+    let cost = Cost { seconds: usage.busy.as_secs_f64(), peak: usage.peak };
     Ok((usage.ending == Ending::Exit(0)).then_some(cost))
 }
 
@@ -68,6 +74,44 @@ fn chain(n: usize) -> ModelProto {
     let ops = ["Relu", "Sigmoid", "Neg", "Tanh"];
     let step = |at: usize| node(ops[at % 4], &[&format!("x{at}")], &[&format!("x{}", at + 1)]);
     model(1, (0..n).map(step).collect(), &format!("x{n}"))
+}
+
+fn same(n: usize, op_type: &str) -> ModelProto {
+    let step = |at: usize| node(op_type, &[&format!("x{at}")], &[&format!("x{}", at + 1)]);
+    model(1, (0..n).map(step).collect(), &format!("x{n}"))
+}
+
+fn calls(n: usize) -> ModelProto {
+    let call = |at: usize| NodeProto {
+        domain: Some("local".into()),
+        ..node("f", &[&format!("x{at}")], &[&format!("x{}", at + 1)])
+    };
+    let mut model = model(1, (0..n).map(call).collect(), &format!("x{n}"));
+    model.opset_import.push(build::opset("local", 1));
+    model.functions.push(onnxc_proto::FunctionProto {
+        name: Some("f".into()),
+        domain: Some("local".into()),
+        input: build::strings(&["x"]),
+        output: build::strings(&["y"]),
+        node: vec![node("Relu", &["x"], &["z"]), node("Softmax", &["z"], &["y"])],
+        opset_import: vec![build::opset("", 21)],
+        ..Default::default()
+    });
+    model
+}
+
+/// Outputs of a size that the caller decides, each checked by the run.
+fn outputs(n: usize) -> ModelProto {
+    let nodes = (0..n).map(|at| node("Exp", &["x"], &[&format!("y{at}")])).collect();
+    let outputs = (0..n).map(|at| untyped(&format!("y{at}"))).collect();
+    build::model(21, build::graph(vec![f32_value("x", &["n"])], nodes, outputs))
+}
+
+fn inputs(n: usize) -> ModelProto {
+    let nodes = (0..n).map(|at| node("Exp", &[&format!("x{at}")], &[&format!("y{at}")])).collect();
+    let inputs = (0..n).map(|at| f32_value(&format!("x{at}"), &["n"])).collect();
+    let outputs = (0..n).map(|at| untyped(&format!("y{at}"))).collect();
+    build::model(21, build::graph(inputs, nodes, outputs))
 }
 
 /// Blocks of three nodes: `x + tanh(softmax(x))`.

@@ -32,7 +32,7 @@ fn assert_figures(row: &Value) {
     for round in rounds {
         let figure = |name: &str| round[name].as_f64().unwrap();
         assert!(0.0 < figure("min_ms") && figure("min_ms") <= figure("median_ms"), "{round}");
-        assert!(figure("first_ms") >= figure("min_ms") && figure("runs") >= 5.0, "{round}");
+        assert!(figure("first_ms") > 0.0 && figure("runs") >= 5.0, "{round}");
         if cfg!(target_os = "linux") {
             assert!(figure("bytes") > 0.0, "{round}");
         }

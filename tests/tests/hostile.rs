@@ -7,7 +7,7 @@ use std::process::Command;
 fn hostile_models_are_compiled_or_refused_within_limits() {
     let driver = env!("CARGO_BIN_EXE_onnxc_driver");
     // Builds without optimization take several times as long.
-    let arguments = ["--short", "--slack", "6", "--onnxc", driver];
+    let arguments = ["--short", "--slack", "6", "--calibrated", "--onnxc", driver];
     let run = Command::new(env!("CARGO_BIN_EXE_hostile")).args(arguments).output().unwrap();
     let text = String::from_utf8_lossy(&run.stdout);
     println!("{text}");

@@ -33,7 +33,7 @@ pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
     let options = Options { name: identifier(&name), import: session.import_options(), ..options };
     let mut progress = Progress::new(args.time_passes, args.verbose, args.print_ir_after.clone());
     let made = Made::new(&session, &options, &kinds, &mut progress)?;
-    drop(progress);
+    progress.hide();
     if let Some(compiled) = made.compiled() {
         tell(&compiled.warnings, &compiled.notes);
         if args.verbose {
@@ -42,7 +42,9 @@ pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
     }
     let tools = Tools::new(&options.target.triple, args.linker.as_deref());
     check_places()?;
-    plan.write(&made, &options, &tools, &session).map_err(one)
+    plan.write(&made, &options, &tools, &session, &mut progress).map_err(one)?;
+    progress.total();
+    Ok(())
 }
 
 /// A model as far as it is compiled.
@@ -96,7 +98,14 @@ impl Made {
 
 impl Plan {
     /// Writes everything, which takes its place together.
-    fn write(&self, made: &Made, options: &Options, tools: &Tools, session: &Session) -> Result<()> {
+    fn write(
+        &self,
+        made: &Made,
+        options: &Options,
+        tools: &Tools,
+        session: &Session,
+        progress: &mut Progress,
+    ) -> Result<()> {
         let mut outputs: Option<Outputs> = None;
         // The header comes with the first of what is machine code.
         let mut ready = None;
@@ -107,13 +116,14 @@ impl Plan {
         };
         if let Some(header) = &self.header {
             let outputs = outputs.insert(Outputs::beside(header)?);
-            let artifact = made.code()?.artifact()?;
+            let artifact = progress.time("emit", || made.code()?.artifact())?;
             text_into(outputs, header, &artifact.header)?;
             ready = Some(artifact);
         }
         for Job { emit, place } in &self.jobs {
             if place == Path::new("-") {
-                say!("{}", made.text(*emit, options)?.trim_end());
+                let text = progress.time("text", || made.text(*emit, options))?;
+                say!("{}", text.trim_end());
                 continue;
             }
             let outputs = match &mut outputs {
@@ -121,26 +131,32 @@ impl Plan {
                 None => outputs.insert(Outputs::beside(place)?),
             };
             if emit.is_text() {
-                text_into(outputs, place, &made.text(*emit, options)?)?;
+                let text = progress.time("text", || made.text(*emit, options))?;
+                text_into(outputs, place, &text)?;
                 continue;
             }
-            let artifact = ready.take().map_or_else(|| made.code()?.artifact(), Ok)?;
+            let artifact = match ready.take() {
+                Some(artifact) => artifact,
+                None => progress.time("emit", || made.code()?.artifact())?,
+            };
             if *emit == Emit::Obj {
                 let mut artifact = Some(artifact);
-                outputs.write(place, &mut |file| match artifact.take() {
+                let mut write = |file: &mut File| match artifact.take() {
                     Some(artifact) => write_object(artifact, file, place),
                     None => Ok(()),
-                })?;
+                };
+                progress.time("write", || outputs.write(place, &mut write))?;
             } else {
-                let library = Library::build(artifact, tools, *emit == Emit::So, place)?;
-                outputs.write(place, &mut |file| library.copy_to(file, place))?;
+                let library =
+                    progress.time("link", || Library::build(artifact, tools, *emit == Emit::So, place))?;
+                progress.time("write", || outputs.write(place, &mut |file| library.copy_to(file, place)))?;
             }
         }
         if let Some(depfile) = &self.depfile {
             let made = self.files().split_off(1);
             output::write_bytes(depfile, depfile::text(&made, &session.read_files()).as_bytes())?;
         }
-        outputs.map_or(Ok(()), Outputs::commit)
+        progress.time("commit", || outputs.map_or(Ok(()), Outputs::commit))
     }
 }
 

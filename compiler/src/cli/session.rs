@@ -281,6 +281,8 @@ pub struct Progress {
     /// Passes to print the graph after; `all` is each.
     print_after: Vec<String>,
     start: Instant,
+    /// Whether a line of progress may show.
+    shows: bool,
     line: Option<ProgressBar>,
 }
 
@@ -289,7 +291,7 @@ impl Progress {
     const PATIENCE: Duration = Duration::from_millis(500);
 
     pub fn new(time_passes: bool, verbose: bool, print_after: Vec<String>) -> Progress {
-        Progress { time_passes, verbose, print_after, start: Instant::now(), line: None }
+        Progress { time_passes, verbose, print_after, start: Instant::now(), shows: true, line: None }
     }
 
     /// A usage error for a pass that does not exist.
@@ -312,14 +314,37 @@ impl Progress {
         } else if self.verbose {
             self.print(&format!("{what} {name}"));
         }
-        if self.line.is_none() && self.start.elapsed() > Progress::PATIENCE && std::io::stderr().is_terminal()
-        {
+        let is_slow = self.start.elapsed() > Progress::PATIENCE;
+        if self.line.is_none() && self.shows && is_slow && std::io::stderr().is_terminal() {
             let line = ProgressBar::new_spinner();
             line.enable_steady_tick(Duration::from_millis(100));
             self.line = Some(line);
         }
         if let Some(line) = &self.line {
             line.set_message(format!("compiling; done: {what} {name}"));
+        }
+    }
+
+    /// Runs a stage.
+    pub fn time<T>(&mut self, stage: &str, run: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = run();
+        self.stage(stage, start.elapsed());
+        result
+    }
+
+    /// Ends the line of progress: what follows may write to the terminal.
+    pub fn hide(&mut self) {
+        (self.verbose, self.shows) = (false, false);
+        if let Some(line) = self.line.take() {
+            line.finish_and_clear();
+        }
+    }
+
+    /// All that the passes and stages took, and what lay between them.
+    pub fn total(&mut self) {
+        if self.time_passes {
+            self.print(&format!("{:>10.3} ms  total", self.start.elapsed().as_secs_f64() * 1e3));
         }
     }
 
@@ -346,8 +371,6 @@ impl Observer for Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Some(line) = &self.line {
-            line.finish_and_clear();
-        }
+        self.hide();
     }
 }

@@ -194,6 +194,14 @@ impl Dim {
         }
     }
 
+    /// The terms of what is no constant.
+    fn own_terms(&self) -> &[(Monomial, i64)] {
+        match &self.0 {
+            Repr::Const(_) => &[],
+            Repr::Poly(poly) => &poly.terms,
+        }
+    }
+
     /// Number of parts of the expression, what is shared counted every time.
     pub fn weight(&self) -> u32 {
         match &self.0 {
@@ -435,8 +443,8 @@ impl Dim {
     /// Value under an assignment of the symbols; `None` on overflow, a zero divisor, or where `value`
     /// knows no value.
     pub fn eval(&self, value: &dyn Fn(Sym) -> Option<i64>) -> Option<i64> {
-        let mut sum = 0i64;
-        for (monomial, coefficient) in self.terms() {
+        let mut sum = self.as_const().unwrap_or(0);
+        for &(ref monomial, coefficient) in self.own_terms() {
             let mut product = coefficient;
             for atom in monomial.iter() {
                 product = product.checked_mul(atom.eval(value)?)?;
@@ -452,8 +460,8 @@ impl Dim {
             return self.clone();
         }
         let mut sum = Dim::ZERO;
-        for (monomial, coefficient) in self.terms() {
-            let mut product = Dim::from(coefficient);
+        for (monomial, coefficient) in self.own_terms() {
+            let mut product = Dim::from(*coefficient);
             for atom in monomial.iter() {
                 let pair = |a: &Dim, b: &Dim| (a.substitute(value), b.substitute(value));
                 let factor = match atom {
@@ -489,7 +497,7 @@ impl Dim {
 
     /// Calls `visit` for every symbol of the dim, with repeats.
     pub fn visit_symbols(&self, visit: &mut dyn FnMut(Sym)) {
-        for (monomial, _) in self.terms() {
+        for (monomial, _) in self.own_terms() {
             for atom in monomial.iter() {
                 match atom {
                     Atom::Sym(sym) => visit(*sym),

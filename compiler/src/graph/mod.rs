@@ -264,11 +264,18 @@ pub fn seed_value(seed: u64) -> i64 {
     (seed & i64::MAX as u64) as i64
 }
 
+/// Primitives that a body counts as beside those in it: it has a plan, an arena and functions of its own.
+const COST_OF_BODY: u64 = 12;
+
+/// Symbols that count as a primitive in a body, which holds all of the graphs around it.
+const SYMBOLS_PER_PRIMITIVE: u64 = 32;
+
 impl Graph {
-    /// How many primitives there are from number `first` on, those of bodies counted.
+    /// How many primitives there are from number `first` on, those of bodies counted, and what a body itself counts as.
     pub fn primitives_from(&self, first: usize) -> u64 {
-        let of_node =
-            |node: &Node| 1 + node.op.bodies().iter().map(|body| body.primitives_from(0)).sum::<u64>();
+        let of_symbols = |body: &Graph| body.symbols.len() as u64 / SYMBOLS_PER_PRIMITIVE;
+        let of_body = |body: &Graph| COST_OF_BODY + of_symbols(body) + body.primitives_from(0);
+        let of_node = |node: &Node| 1 + node.op.bodies().iter().map(of_body).sum::<u64>();
         self.nodes.values().skip(first).map(of_node).sum()
     }
 

@@ -35,11 +35,19 @@ pub struct Constants<'m> {
     limit: u64,
     /// What breaks rules and was read all the same, since somebody has asked.
     pub oddities: Vec<(Rule, String)>,
+    /// Bytes that sparse tensors may still take beyond [`SPARSE_RATIO`] of what the file has of them.
+    sparse_left: u64,
 }
+
+/// Bytes of a dense form for each byte that a file has of a sparse tensor, and bytes that all may take beyond: a file of some
+/// hundred bytes can name any size.
+const SPARSE_RATIO: u64 = 64;
+const SPARSE_BEYOND: u64 = 64 << 20;
 
 impl<'m> Constants<'m> {
     pub fn new(external: &'m dyn ExternalData, expanded_bytes: u64) -> Constants<'m> {
-        Constants { external, left: expanded_bytes, limit: expanded_bytes, oddities: Vec::new() }
+        let sparse_left = SPARSE_BEYOND;
+        Constants { external, left: expanded_bytes, limit: expanded_bytes, oddities: Vec::new(), sparse_left }
     }
 
     /// A dense tensor; raw data of whole-byte types is shared, not copied.
@@ -85,6 +93,19 @@ impl<'m> Constants<'m> {
                 format!("{bytes} more bytes exceed the budget of {} for unpacked constants", self.limit),
             )),
         }
+    }
+
+    /// Counts the dense form of a sparse tensor of which the file has `stored` bytes.
+    fn charge_sparse(&mut self, dense: u64, stored: u64) -> Result<()> {
+        let beyond = dense.saturating_sub(stored.saturating_mul(SPARSE_RATIO));
+        self.sparse_left = self.sparse_left.checked_sub(beyond).ok_or_else(|| {
+            let message = format!(
+                "{stored} bytes of a sparse tensor become {dense}: such tensors may become {SPARSE_RATIO} times as large, and \
+                 {SPARSE_BEYOND} bytes beyond that in all; store this one as a dense tensor"
+            );
+            Error::new(Stage::Import, Kind::Budget, message)
+        })?;
+        self.charge(dense)
     }
 
     fn read_dense(&mut self, proto: &TensorProto) -> Result<Tensor> {
@@ -229,7 +250,8 @@ impl<'m> Constants<'m> {
         }
         let size = values.dtype.size();
         let each = if values.dtype == DType::Str { size_of::<Bytes>() } else { size };
-        self.charge((count as u64).saturating_mul(each as u64))?;
+        let stored = entries * each + indices.data.len();
+        self.charge_sparse((count as u64).saturating_mul(each as u64), stored as u64)?;
         if values.dtype == DType::Str {
             // What has no entry is the empty text.
             let mut texts = vec![Bytes::new(); count];

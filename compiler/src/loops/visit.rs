@@ -42,6 +42,24 @@ fn expr_indices_mut(expr: &mut Expr, visit: &mut dyn FnMut(&mut Index)) {
     expr.operands_mut().into_iter().for_each(|operand| expr_indices_mut(operand, visit));
 }
 
+/// Calls `visit` for every dim of a kernel: lengths of buffers, and what indices are made of. The order of the terms of an index
+/// stays, so changed dims must be in the order that they were in.
+pub fn dims_mut(kernel: &mut Kernel, visit: &mut dyn FnMut(&mut Dim)) {
+    kernel.buffers.values_mut().for_each(|buffer| visit(&mut buffer.len));
+    indices_mut(&mut kernel.body, &mut |index| index_dims_mut(index, visit));
+}
+
+fn index_dims_mut(index: &mut Index, visit: &mut dyn FnMut(&mut Dim)) {
+    for (term, coefficient) in &mut index.terms {
+        if let Term::FloorDiv(inner, by) | Term::Mod(inner, by) = term {
+            index_dims_mut(inner, visit);
+            visit(by);
+        }
+        visit(coefficient);
+    }
+    visit(&mut index.constant);
+}
+
 /// The expression that a statement computes or decides by; those of statements inside it are theirs.
 pub fn own_expr(stmt: &Stmt) -> Option<&Expr> {
     match stmt {

@@ -264,9 +264,11 @@ fn flatten(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 /// rank: where the model declares no rank that tells whether it is, what follows is asked for once for each.
 fn unit_axes(cx: &mut NodeCx<'_, '_>, shape: &[Dim]) -> Result<Vec<usize>> {
     let (mut ones, mut open) = (vec![], vec![]);
-    let bounds = Bounds::new(cx.b.graph);
+    // Of all symbols: only where a size asks for it.
+    let bounds = std::cell::OnceCell::new();
     for (axis, dim) in shape.iter().enumerate() {
-        let most = || bounds.upper(dim).and_then(|most| most.bounds().1);
+        let most =
+            || bounds.get_or_init(|| Bounds::new(cx.b.graph)).upper(dim).and_then(|most| most.bounds().1);
         let may_be = match dim.bounds().0 {
             _ if dim.is_const() => Some(*dim == Dim::ONE),
             Some(2..) => Some(false),

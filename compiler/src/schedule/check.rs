@@ -5,15 +5,13 @@
 //! nothing else; a read demands that the range holds exactly what is read.
 
 mod chain;
+mod replay;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Def, Dim, Graph, NodeId, Op, Requirement, Sym, ValueId};
-use crate::schedule::{
-    ALIGN, BlockId, Group, GroupId, GroupKind, Place, Program, Scratch, Step, affine_view, handed,
-    handed_by_bodies,
-};
+use crate::schedule::{Group, GroupId, GroupKind, Place, Program, Step, affine_view};
 
 /// Sizes at which symbolic plans are replayed.
 const SIZES: [i64; 4] = [1, 2, 7, 64];
@@ -29,9 +27,10 @@ pub fn check(graph: &Graph, program: &Program) -> Result<()> {
         check_group(graph, program, id, group)?;
     }
     check_steps(graph, program)?;
+    let plan = Plan::new(graph, program);
     for (value, place) in program.places.iter() {
         if let Some(Place::Alias(of)) = place {
-            check_alias(graph, program, value, *of)?;
+            check_alias(&plan, value, *of)?;
         }
     }
     for at in 0..SIZES.len() {
@@ -42,7 +41,7 @@ pub fn check(graph: &Graph, program: &Program) -> Result<()> {
         };
         for sizes in [&sizes as &dyn Fn(Sym) -> i64, &|_| SIZES[at]] {
             let sizes = within_bounds(graph, sizes);
-            replay(graph, program, &sizes)?;
+            replay::replay(&plan, &sizes)?;
             stays_within(graph, program, &sizes)?;
         }
     }
@@ -57,6 +56,54 @@ pub fn check(graph: &Graph, program: &Program) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A program with what is asked of it often.
+struct Plan<'a> {
+    graph: &'a Graph,
+    program: &'a Program,
+    /// The data symbols that each node needs.
+    needs: BTreeMap<NodeId, BTreeSet<Sym>>,
+    /// The groups that compute values with a place.
+    writers: BTreeMap<ValueId, GroupId>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(graph: &'a Graph, program: &'a Program) -> Plan<'a> {
+        let nodes = program.steps.iter().flat_map(|step| match step {
+            Step::Run(id) => program.groups[*id].nodes.to_vec(),
+            Step::Control { node, .. } => vec![*node],
+            _ => vec![],
+        });
+        let writers =
+            program.groups.iter().flat_map(|(id, group)| group.outputs.iter().map(move |&value| (value, id)));
+        Plan {
+            graph,
+            program,
+            needs: nodes.map(|node| (node, graph.data_symbols(node))).collect(),
+            writers: writers.collect(),
+        }
+    }
+
+    /// The value that a chain of aliased reshapes starts from.
+    fn reshaped_from(&self, mut value: ValueId) -> ValueId {
+        while let Def::Node(node, _) = self.graph.values[value].def {
+            let node = &self.graph.nodes[node];
+            match node.op {
+                Op::Reshape { .. } if !self.writers.contains_key(&value) => value = node.inputs[0],
+                _ => break,
+            }
+        }
+        value
+    }
+
+    /// What bytes hold when they hold a value: aliased reshapes do not change it.
+    fn content(&self, value: ValueId) -> ValueId {
+        match self.program.places[value] {
+            Some(Place::Alias(_)) => self.reshaped_from(value),
+            _ => value,
+        }
+    }
 }
 
 /// Sizes of which those that data decide are at most their bounds.
@@ -168,18 +215,19 @@ fn check_steps(graph: &Graph, program: &Program) -> Result<()> {
 }
 
 /// An alias is a reshape of the same bytes, or the result of a group that reads its operand in step.
-fn check_alias(graph: &Graph, program: &Program, value: ValueId, of: ValueId) -> Result<()> {
+fn check_alias(plan: &Plan<'_>, value: ValueId, of: ValueId) -> Result<()> {
+    let Plan { graph, program, .. } = *plan;
     if !materialised(program, of) || matches!(program.places[of], Some(Place::Alias(_))) {
         return fault(format!("{value} is an alias of {of}, which has no place of its own"));
     }
-    if content(graph, program, value) == content(graph, program, of) {
+    if plan.content(value) == plan.content(of) {
         return Ok(());
     }
-    let source = reshaped_from(graph, program, value);
-    let writer = program.groups.iter().find(|(_, group)| group.outputs.contains(&source));
-    let Some((id, group)) = writer else {
+    let source = plan.reshaped_from(value);
+    let Some(&id) = plan.writers.get(&source) else {
         return fault(format!("{value} is an alias of {of} without reason"));
     };
+    let group = &program.groups[id];
     let sharing = group.inputs.iter().filter(|&&input| program.storage(input) == of);
     for &input in sharing {
         let (from, to) = (graph.ty(input), graph.ty(source));
@@ -212,110 +260,6 @@ fn in_step(graph: &Graph, id: GroupId, group: &Group, input: ValueId, out: Value
     Ok(())
 }
 
-/// The value that a chain of aliased reshapes starts from.
-fn reshaped_from(graph: &Graph, program: &Program, mut value: ValueId) -> ValueId {
-    let computed: BTreeSet<ValueId> =
-        program.groups.values().flat_map(|group| group.outputs.iter().copied()).collect();
-    while let Def::Node(node, _) = graph.values[value].def {
-        match graph.nodes[node].op {
-            Op::Reshape { .. } if !computed.contains(&value) => value = graph.nodes[node].inputs[0],
-            _ => break,
-        }
-    }
-    value
-}
-
-/// What bytes hold when they hold a value: aliased reshapes do not change it.
-fn content(graph: &Graph, program: &Program, value: ValueId) -> ValueId {
-    match program.places[value] {
-        Some(Place::Alias(_)) => reshaped_from(graph, program, value),
-        _ => value,
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Space {
-    Arena,
-    Heap(BlockId),
-    Output(usize),
-    /// Inputs and constants: nothing writes there.
-    Fixed,
-}
-
-/// Bytes `[start, end)` of a space.
-#[derive(Clone, Copy, Debug)]
-struct Range {
-    space: Space,
-    start: i64,
-    end: i64,
-}
-
-impl Range {
-    fn overlaps(&self, other: &Range) -> bool {
-        self.space == other.space && self.start < other.end && other.start < self.end
-    }
-}
-
-struct Replay<'a> {
-    graph: &'a Graph,
-    program: &'a Program,
-    sizes: &'a dyn Fn(Sym) -> Option<i64>,
-    /// What ranges hold; they do not overlap.
-    holds: Vec<(Range, ValueId)>,
-    /// How often each graph output was written.
-    written: Vec<usize>,
-    /// Data symbols that have been read.
-    bound: BTreeSet<Sym>,
-    /// Blocks that are allocated, and their bytes.
-    blocks: BTreeMap<BlockId, i64>,
-    /// Inputs that are states and have been written over.
-    replaced: BTreeSet<usize>,
-}
-
-fn replay(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i64>) -> Result<()> {
-    if !consistent(graph, program, sizes) {
-        return Ok(());
-    }
-    let written = vec![0; graph.outputs.len()];
-    let (bound, blocks) = (BTreeSet::new(), BTreeMap::new());
-    let replaced = BTreeSet::new();
-    let mut replay = Replay { graph, program, sizes, holds: Vec::new(), written, bound, blocks, replaced };
-    for step in &program.steps {
-        match step {
-            Step::Run(id) => {
-                let group = &program.groups[*id];
-                group.nodes.iter().try_for_each(|&node| replay.knows_sizes(node))?;
-                replay.reads(&group.inputs)?;
-                replay.check_overlaps(group)?;
-                replay.scratch(*id, group)?;
-                replay.writes(&group.outputs)?;
-            }
-            Step::Copy { from, output } => {
-                replay.reads(&[*from])?;
-                replay.written[*output] += 1;
-                let end = replay.bytes(*from)?;
-                let held = content(graph, program, *from);
-                replay.replace(*output);
-                let space = match program.handed.get(output) {
-                    Some(block) => Space::Heap(*block),
-                    None => Space::Output(*output),
-                };
-                replay.put(Range { space, start: 0, end }, held);
-            }
-            Step::Control { node, bodies, scratch } => replay.control(*node, bodies, scratch)?,
-            Step::Bind(sym) => replay.bind(*sym)?,
-            Step::Allocate(block) => replay.allocate(*block)?,
-            Step::Release(block) => {
-                if replay.blocks.remove(block).is_none() {
-                    return fault(format!("{block} is given back and not allocated"));
-                }
-                replay.holds.retain(|(own, _)| own.space != Space::Heap(*block));
-            }
-        }
-    }
-    replay.finish()
-}
-
 /// Whether the sizes are some that the graph can have: no negative dims, reshapes that keep the number of
 /// elements, what else is assumed of sizes that data decide, and no overflow.
 fn consistent(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i64>) -> bool {
@@ -343,15 +287,8 @@ fn consistent(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i6
 /// Whatever the sizes, nothing is read or written beyond a storage, or an output's buffer, before the run finds out that they
 /// contradict what is assumed of them.
 fn stays_within(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i64>) -> Result<()> {
-    let mut bound = BTreeSet::new();
-    let contradicts = |bound: &BTreeSet<Sym>| {
-        graph.assumptions.requirements().any(|Requirement { left, relation, right }| {
-            let known = [left, right].iter().all(|dim| graph.data_symbols_of(dim).is_subset(bound));
-            let sides = left.eval(sizes).zip(right.eval(sizes));
-            known && sides.is_none_or(|(left, right)| !relation.holds(left, right))
-        })
-    };
-    if contradicts(&bound) {
+    let mut contradictions = Contradictions::new(graph, sizes);
+    if contradictions.found {
         return Ok(());
     }
     for step in &program.steps {
@@ -379,8 +316,8 @@ fn stays_within(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<
             }
         }
         if let Step::Bind(sym) = step {
-            bound.insert(*sym);
-            if contradicts(&bound) {
+            contradictions.bind(*sym);
+            if contradictions.found {
                 return Ok(());
             }
         }
@@ -388,275 +325,38 @@ fn stays_within(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<
     Ok(())
 }
 
-impl Replay<'_> {
-    fn eval(&self, dim: &Dim) -> Result<i64> {
-        match dim.eval(self.sizes) {
-            Some(value) => Ok(value),
-            None => fault(format!("the offset or size {dim} has no value")),
-        }
-    }
+/// What is assumed of sizes and does not hold: the run finds out once it has read the last data symbol that is mentioned.
+struct Contradictions {
+    /// Of each assumption that does not hold: the symbols that are not read yet.
+    missing: Vec<usize>,
+    /// The assumptions that mention a symbol.
+    of: BTreeMap<Sym, Vec<usize>>,
+    found: bool,
+}
 
-    /// Whether every data symbol of some was read before.
-    fn knows(&self, symbols: BTreeSet<Sym>, what: impl Fn() -> String) -> Result<()> {
-        match symbols.into_iter().find(|sym| !self.bound.contains(sym)) {
-            Some(sym) => fault(format!("{} needs {sym} before it is read", what())),
-            None => Ok(()),
-        }
-    }
-
-    fn knows_sizes(&self, node: NodeId) -> Result<()> {
-        self.knows(self.graph.data_symbols(node), || node.to_string())
-    }
-
-    fn bind(&mut self, sym: Sym) -> Result<()> {
-        let Some(data) = self.graph.data.get(&sym) else {
-            return fault(format!("{sym} is read and has no definition"));
-        };
-        self.reads(&[data.value])?;
-        if let Some(bound) = &data.bound {
-            self.knows(self.graph.data_symbols_of(bound), || format!("the bound of {sym}"))?;
-        }
-        match self.bound.insert(sym) {
-            true => Ok(()),
-            false => fault(format!("{sym} is read twice")),
-        }
-    }
-
-    fn allocate(&mut self, block: BlockId) -> Result<()> {
-        let Some(data) = self.program.heap.get(block) else { return fault(format!("there is no {block}")) };
-        self.knows(self.graph.data_symbols_of(&data.bytes), || format!("the size of {block}"))?;
-        let bytes = self.eval(&data.bytes)?;
-        match self.blocks.insert(block, bytes) {
-            None => Ok(()),
-            Some(_) => fault(format!("{block} is allocated twice")),
-        }
-    }
-
-    fn bytes(&self, value: ValueId) -> Result<i64> {
-        self.eval(&self.graph.ty(value).bytes())
-    }
-
-    fn range(&self, value: ValueId) -> Result<Range> {
-        let storage = self.program.storage(value);
-        let bytes = self.bytes(value)?;
-        let whole = |space| Ok(Range { space, start: 0, end: bytes });
-        match &self.program.places[storage] {
-            Some(Place::Arena { offset, size }) => {
-                let (start, size) = (self.eval(offset)?, self.eval(size)?);
-                let end = start + bytes;
-                if start < 0
-                    || start % ALIGN != 0
-                    || size < bytes
-                    || start + size > self.eval(&self.program.arena)?
-                {
-                    return fault(format!(
-                        "{value} ({bytes} bytes) at [{start}, {}) of the arena",
-                        start + size
-                    ));
-                }
-                Ok(Range { space: Space::Arena, start, end })
-            }
-            Some(Place::Output(at)) => whole(Space::Output(*at)),
-            Some(Place::Heap(block)) => match self.blocks.get(block) {
-                Some(&size) if size >= bytes => whole(Space::Heap(*block)),
-                size => fault(format!("{value} ({bytes} bytes) is in {block}, which has {size:?}")),
-            },
-            Some(Place::Input(_) | Place::Constant) => whole(Space::Fixed),
-            _ => fault(format!("{value} is used and has no place")),
-        }
-    }
-
-    fn reads(&self, values: &[ValueId]) -> Result<()> {
-        for &value in values {
-            let range = self.range(value)?;
-            if let Some(Place::Input(at)) = self.program.place(value)
-                && self.replaced.contains(at)
-            {
-                return fault(format!("{value} is read from the state {at}, which was written over"));
-            }
-            if range.space == Space::Fixed || range.start == range.end {
+impl Contradictions {
+    fn new(graph: &Graph, sizes: &dyn Fn(Sym) -> Option<i64>) -> Contradictions {
+        let mut contradictions = Contradictions { missing: vec![], of: BTreeMap::new(), found: false };
+        for Requirement { left, relation, right } in graph.assumptions.requirements() {
+            let sides = left.eval(sizes).zip(right.eval(sizes));
+            if sides.is_some_and(|(left, right)| relation.holds(left, right)) {
                 continue;
             }
-            let wanted = content(self.graph, self.program, value);
-            let held = self.holds.iter().any(|(own, held)| {
-                *held == wanted
-                    && own.space == range.space
-                    && own.start == range.start
-                    && own.end == range.end
-            });
-            if !held {
-                return fault(format!("{value} is read from {range:?}, which does not hold {wanted}"));
+            let symbols: BTreeSet<Sym> =
+                [left, right].into_iter().flat_map(|dim| graph.data_symbols_of(dim)).collect();
+            contradictions.found |= symbols.is_empty();
+            for &sym in &symbols {
+                contradictions.of.entry(sym).or_default().push(contradictions.missing.len());
             }
+            contradictions.missing.push(symbols.len());
         }
-        Ok(())
+        contradictions
     }
 
-    /// A group may write over an operand only as its alias, and its outputs lie apart.
-    fn check_overlaps(&self, group: &Group) -> Result<()> {
-        for (at, &out) in group.outputs.iter().enumerate() {
-            let range = self.range(out)?;
-            for &other in &group.outputs[..at] {
-                if range.overlaps(&self.range(other)?) {
-                    return fault(format!("the outputs {out} and {other} overlap"));
-                }
-            }
-            for &input in &group.inputs {
-                let apart = !range.overlaps(&self.range(input)?);
-                if !apart && self.program.storage(out) != self.program.storage(input) {
-                    return fault(format!("{out} is written over the operand {input} of its group"));
-                }
-            }
+    fn bind(&mut self, sym: Sym) {
+        for at in self.of.remove(&sym).unwrap_or_default() {
+            self.missing[at] -= 1;
+            self.found |= self.missing[at] == 0;
         }
-        Ok(())
-    }
-
-    /// Where scratch is and starts, and the bytes of the whole space.
-    fn scratch_in(&self, place: &Scratch) -> Result<(Space, i64, i64)> {
-        Ok(match place {
-            Scratch::Arena(offset) => (Space::Arena, self.eval(offset)?, self.eval(&self.program.arena)?),
-            Scratch::Heap(block) => {
-                (Space::Heap(*block), 0, self.blocks.get(block).copied().unwrap_or_default())
-            }
-        })
-    }
-
-    /// What a kernel has to itself is apart from what it reads and writes, and holds nothing afterwards.
-    fn scratch(&mut self, id: GroupId, group: &Group) -> Result<()> {
-        let Some(place) = &self.program.scratch[id] else {
-            return if group.has_scratch() { fault(format!("{id} has no scratch")) } else { Ok(()) };
-        };
-        let (space, start, whole) = self.scratch_in(place)?;
-        let end = start + self.eval(&group.scratch)?;
-        if start < 0 || start % ALIGN != 0 || end > whole {
-            return fault(format!("the scratch of {id} is [{start}, {end}) of {whole} bytes"));
-        }
-        let range = Range { space, start, end };
-        for &value in group.inputs.iter().chain(&group.outputs) {
-            if range.overlaps(&self.range(value)?) {
-                return fault(format!("the scratch of {id} overlaps its {value}"));
-            }
-        }
-        self.holds.retain(|(own, _)| !own.overlaps(&range));
-        Ok(())
-    }
-
-    fn writes(&mut self, values: &[ValueId]) -> Result<()> {
-        for &value in values {
-            let range = self.range(value)?;
-            match range.space {
-                Space::Fixed => return fault(format!("{value} is written over an input or a constant")),
-                Space::Output(at) => {
-                    self.replace(at);
-                    match self.written.get_mut(at) {
-                        Some(count) => *count += 1,
-                        None => return fault(format!("{value} is written to output {at}, which is none")),
-                    }
-                    for dim in &self.graph.ty(self.graph.outputs[at].1).shape {
-                        self.knows(self.graph.data_symbols_of(dim), || format!("output {at}"))?;
-                    }
-                }
-                Space::Arena | Space::Heap(_) => {}
-            }
-            self.put(range, content(self.graph, self.program, value));
-        }
-        Ok(())
-    }
-
-    /// Notes that an output is written: of a state, that the input is gone.
-    fn replace(&mut self, output: usize) {
-        if self.graph.state_of_output(output).is_some() {
-            self.replaced.insert(self.graph.given_inputs() + output - self.graph.given_outputs());
-        }
-    }
-
-    fn put(&mut self, range: Range, held: ValueId) {
-        self.holds.retain(|(own, _)| !own.overlaps(&range));
-        self.holds.push((range, held));
-    }
-
-    fn control(&mut self, node: NodeId, bodies: &[Program], place: &Scratch) -> Result<()> {
-        let (graph, data) = (self.graph, &self.graph.nodes[node]);
-        self.knows_sizes(node)?;
-        self.reads(&data.inputs)?;
-        let (space, start, whole) = self.scratch_in(place)?;
-        let mut end = start;
-        for body in bodies {
-            end = end.max(start + self.eval(&body.arena)?);
-        }
-        let (handed, mut comes) = (handed(graph, node), BTreeSet::new());
-        for (at, &value) in data.outputs.iter().enumerate() {
-            match (&self.program.places[value], handed.contains(&at)) {
-                (Some(Place::Heap(block)), true) => drop(comes.insert(*block)),
-                (_, true) => return fault(format!("{value} of {node} is handed over and is in no block")),
-                (_, false) => {}
-            }
-        }
-        let left = handed_by_bodies(graph, node);
-        for (body, program) in data.op.bodies().iter().zip(bodies) {
-            if !left.iter().eq(program.handed.keys()) {
-                return fault(format!(
-                    "a body of {node} leaves {:?} in blocks, not {left:?}",
-                    program.handed
-                ));
-            }
-            let Op::Scan { states, .. } = &data.op else { continue };
-            for at in (0..*states).filter(|at| !left.contains(at)) {
-                let bytes = self.eval(&body.ty(body.outputs[at].1).bytes())?;
-                end += (bytes + ALIGN - 1) / ALIGN * ALIGN;
-            }
-        }
-        if start % ALIGN != 0 || end > whole {
-            return fault(format!("the scratch of {node} is [{start}, {end}) of {whole} bytes"));
-        }
-        let scratch = Range { space, start, end };
-        for &block in &comes {
-            if self.blocks.insert(block, i64::MAX).is_some() {
-                return fault(format!("{block} comes from {node} and is allocated"));
-            }
-        }
-        for (at, &value) in data.outputs.iter().enumerate() {
-            let range = self.range(value)?;
-            for &other in data.inputs.iter().chain(&data.outputs[..at]) {
-                if range.overlaps(&self.range(other)?) {
-                    return fault(format!("{value} of {node} overlaps its {other}"));
-                }
-            }
-        }
-        for &value in data.inputs.iter().chain(&data.outputs) {
-            if scratch.overlaps(&self.range(value)?) {
-                return fault(format!("the scratch of {node} overlaps its {value}"));
-            }
-        }
-        self.holds.retain(|(own, _)| !own.overlaps(&scratch));
-        self.writes(&data.outputs)
-    }
-
-    /// Every output was written once and holds its value at the end.
-    fn finish(self) -> Result<()> {
-        let goes: BTreeSet<BlockId> = self.program.handed.values().copied().collect();
-        if let Some(block) = self.blocks.keys().find(|block| !goes.contains(block)) {
-            return fault(format!("{block} is never given back"));
-        }
-        for (at, (name, value)) in self.graph.outputs.iter().enumerate() {
-            let block = self.program.handed.get(&at);
-            let kept = at.checked_sub(self.graph.given_outputs()).is_some_and(|state| {
-                let input = self.graph.inputs[self.graph.given_inputs() + state].value;
-                self.written[at] == 0 && self.program.storage(*value) == input
-            });
-            if kept {
-                continue;
-            }
-            if block.is_none() && self.written[at] != 1 {
-                return fault(format!("output {at} `{name}` is written {} times", self.written[at]));
-            }
-            let wanted = content(self.graph, self.program, *value);
-            let space = block.map_or(Space::Output(at), |&block| Space::Heap(block));
-            let range = Range { space, start: 0, end: self.bytes(*value)? };
-            let held = self.holds.iter().any(|(own, held)| own.space == range.space && *held == wanted);
-            if range.end > 0 && !held {
-                return fault(format!("output {at} `{name}` does not hold {value} at the end"));
-            }
-        }
-        Ok(())
     }
 }

@@ -22,6 +22,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
@@ -242,8 +243,10 @@ pub fn handed(graph: &Graph, node: NodeId) -> BTreeSet<usize> {
     if graph.data.is_empty() {
         return BTreeSet::new();
     }
-    let bounds = Bounds::new(graph);
-    let allocated = |value: ValueId| graph.is_late(value) && bounds.reserved_for(value).is_none();
+    // Most control flow has no such results, and bounds are those of all symbols.
+    let bounds = OnceCell::new();
+    let reserved = |value| bounds.get_or_init(|| Bounds::new(graph)).reserved_for(value);
+    let allocated = |value: ValueId| graph.is_late(value) && reserved(value).is_none();
     let outputs = graph.nodes[node].outputs.iter().enumerate();
     outputs.filter(|&(_, &value)| allocated(value)).map(|(at, _)| at).collect()
 }

@@ -3,7 +3,7 @@
 
 use std::error::Error;
 use std::fs;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ pub struct Suite {
     /// Where it runs, and with which variables.
     pub folder: PathBuf,
     pub variables: Vec<(String, String)>,
-    /// Time that a run has at least, however short it is without a mutant.
+    /// Time of the processors that a process of a run has at least, however short it is without a mutant.
     pub patience: Duration,
 }
 
@@ -51,22 +51,31 @@ pub enum End {
 /// Most memory of a test's process. A mutant may ask for any amount.
 const MEMORY_KIB: u64 = 8 << 20;
 
+/// The signal by which the system ends a process whose time is up.
+const SIGXCPU: i32 = 24;
+
+/// Time by the clock after which a process that does not end is taken to wait for what never comes.
+const HANG: Duration = Duration::from_secs(1800);
+
 impl Suite {
     /// Names of its tests, as they are run together.
     pub fn list(&self) -> Result<Vec<Vec<String>>, Box<dyn Error>> {
         let Form::Listed { prefix, together } = &self.form else { return Ok(vec![vec![self.name.clone()]]) };
-        let output = self.command(&["--list".into(), "--format".into(), "terse".into()]).output()?;
+        let list = ["--list".into(), "--format".into(), "terse".into()];
+        let output = self.command(&list, HANG).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         let names = text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_string);
         let names: Vec<String> = names.filter(|name| name.starts_with(prefix)).collect();
         Ok(names.chunks(*together).map(<[String]>::to_vec).collect())
     }
 
-    fn command(&self, arguments: &[String]) -> Command {
-        // The shell sets the limit, and becomes the program.
+    /// A process that the system ends by a signal once it has had this time of the processors.
+    fn command(&self, arguments: &[String], limit: Duration) -> Command {
+        // The shell sets the limits, and becomes the program.
+        let limits = format!("ulimit -c 0; ulimit -v {MEMORY_KIB}; ulimit -S -t {}", limit.as_secs() + 1);
         let mut command = Command::new("sh");
         command
-            .args(["-c", &format!("ulimit -c 0; ulimit -v {MEMORY_KIB}; exec \"$@\""), "sh"])
+            .args(["-c", &format!("{limits}; exec \"$@\""), "sh"])
             .arg(&self.program)
             .args(arguments)
             .current_dir(&self.folder)
@@ -76,7 +85,8 @@ impl Suite {
         command
     }
 
-    /// Runs these tests, with a mutant or with a file for those reached.
+    /// Runs these tests, with a mutant or with a file for those reached. `limit` is the time of the processors that a process
+    /// has; what rests is ended by the clock, much later.
     pub fn run(&self, tests: &[&str], variable: (&str, &str), limit: Duration) -> std::io::Result<End> {
         let arguments: Vec<String> = match &self.form {
             Form::Whole(arguments) => arguments.clone(),
@@ -85,7 +95,7 @@ impl Suite {
                 options.iter().chain(tests).map(|text| text.to_string()).collect()
             }
         };
-        let mut command = self.command(&arguments);
+        let mut command = self.command(&arguments, limit);
         command.env(variable.0, variable.1).stdout(Stdio::null()).stderr(Stdio::null());
         // Of a process group of its own, so that its children end with it.
         let mut child = command.process_group(0).spawn()?;
@@ -93,9 +103,13 @@ impl Suite {
         let mut pause = Duration::from_millis(1);
         loop {
             if let Some(status) = child.try_wait()? {
-                return Ok(if status.success() { End::Passed } else { End::Failed });
+                return Ok(match (status.success(), status.signal()) {
+                    (true, _) => End::Passed,
+                    (_, Some(SIGXCPU)) => End::TimedOut,
+                    _ => End::Failed,
+                });
             }
-            if start.elapsed() > limit {
+            if start.elapsed() > HANG.max(limit) {
                 Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).status()?;
                 child.wait()?;
                 return Ok(End::TimedOut);

@@ -173,11 +173,12 @@ ENDS = "ends with status"
 
 
 def apart(compute):
-    """A text from a process of its own, which may crash, and does not end where a Loop does not."""
+    """A text from a process of its own, which may crash, and does not end where a Loop does not: then the system ends it by the
+    time that it has had of the processors."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(20)
+        signal.setitimer(signal.ITIMER_PROF, 60)
         try:
             os.write(writer, compute().encode())
         finally:

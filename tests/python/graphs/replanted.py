@@ -7,6 +7,7 @@ found, and with --write puts it into the file. Only graphs that hold what a defe
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -158,10 +159,10 @@ def search(options, names, found):
         command = [sys.executable, __file__, "--worker", options.worker, "--seed", str(options.seed), "--look", *names]
         command += ["--first", str(number), "--count", str(options.last - number)]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        heard = [time.monotonic()]
+        heard = [0]
         threading.Thread(target=watch, args=(child, heard), daemon=True).start()
         for line in child.stdout:
-            heard[0] = time.monotonic()
+            heard[0] = processor_time(child)
             at, shown = json.loads(line)
             number = at + 1
             for name, text in shown:
@@ -179,8 +180,18 @@ def search(options, names, found):
 def watch(child, heard):
     while child.poll() is None:
         time.sleep(1)
-        if time.monotonic() - heard[0] > SILENCE:
+        if processor_time(child) - heard[0] > SILENCE:
             child.kill()
+
+
+def processor_time(child):
+    """Seconds that a process has had of the processors; 0 where the system does not say."""
+    try:
+        with open(f"/proc/{child.pid}/stat") as file:
+            user, system = file.read().rpartition(")")[2].split()[11:13]
+    except OSError:
+        return 0
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def run():

@@ -29,7 +29,7 @@ struct Args {
     /// Processes at a time (default: one per core)
     #[arg(long)]
     workers: Option<usize>,
-    /// Longest time of a model, in seconds
+    /// Time of the processors that a model may take, in seconds
     #[arg(long, default_value_t = 5.0)]
     patience: f64,
     /// Begin no model after this many seconds

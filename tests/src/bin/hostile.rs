@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use clap::Parser;
 use onnxc_tests::hostile::{COMMANDS, Case, Limits, Verdict, cases, run};
+use onnxc_tests::measure::slowness;
 
 /// Check and compile hostile models; each must end within 10 s and 256 MiB + 4 times its file
 #[derive(Parser)]
@@ -24,6 +25,9 @@ struct Args {
     /// Allow this many times the time and the memory, as for a build without optimization
     #[arg(long, default_value_t = 1.0)]
     slack: f64,
+    /// Scale the time by what a fixed piece of work takes on this machine, beside a model that takes longer
+    #[arg(long)]
+    calibrated: bool,
     /// Only the smallest model of each family, and `check` of the next one
     #[arg(long)]
     short: bool,
@@ -58,6 +62,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let limits = Limits {
         time: limits.time.mul_f64(args.slack),
         memory: (limits.memory as f64 * args.slack) as u64,
+        slowness: args.calibrated.then(slowness),
         ..limits
     };
     let write = |case: &Case, path: &Path| -> io::Result<()> {

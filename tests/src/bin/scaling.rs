@@ -22,7 +22,7 @@ struct Args {
     /// Another compiler, whose figures come first
     #[arg(long)]
     before: Option<PathBuf>,
-    /// Longest time of one model, in seconds
+    /// Time of the processor that one model may take, in seconds
     #[arg(long, default_value_t = 120.0)]
     patience: f64,
     /// Write the table to a file, too

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::Outcome;
+use crate::measure::Watch;
 
 /// What became of consecutive cases: a line of a worker, as JSON.
 #[derive(Default, Serialize, Deserialize)]
@@ -39,7 +40,7 @@ pub struct Tally {
 pub struct Plan {
     pub cases: Range<u64>,
     pub workers: usize,
-    /// Longest time of a case.
+    /// Time of the processors that a case may take.
     pub patience: Duration,
     /// No case is begun after this time, if one is given.
     pub time: Option<Duration>,
@@ -142,11 +143,11 @@ impl Position {
 /// Cases that one process runs unless one of them ends it. The corpus is read anew by every process.
 const PIECE: u64 = 20_000;
 
-/// How much longer than its patience a worker may take that computes nothing.
-const SLEEP: u32 = 20;
-
 /// How often a worker's position is looked at.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// Time of the processors that a worker may take before its first case.
+const BEGIN: Duration = Duration::from_secs(60);
 
 /// Runs all cases; `worker` makes the command of a process that runs the cases it is given and keeps its position in a
 /// file.
@@ -216,7 +217,7 @@ fn watch(
         let _ = words.read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     });
-    let (mut counted, mut seen) = (first, (None, Instant::now(), processor_time(child)));
+    let (mut counted, mut at, mut watch) = (first, None, Watch::new(child));
     let fault = loop {
         match tallies.recv_timeout(LOOK) {
             Ok(tally) => {
@@ -230,16 +231,12 @@ fn watch(
             break None;
         }
         let now = position.get();
-        if now != seen.0 {
-            seen = (now, Instant::now(), processor_time(child));
+        if now != at {
+            at = now;
+            watch.reported();
         }
-        // A worker that has not begun yet reads the corpus, which may be cold.
-        let patience = if now.is_some() { patience } else { Duration::from_secs(60) };
-        let waits = seen.1.elapsed();
-        // Others may have the processor. What sleeps does not wake up by itself.
-        if waits > patience && processor_time(child).saturating_sub(seen.2) > patience
-            || waits > SLEEP * patience
-        {
+        // A worker that has not begun yet reads the corpus.
+        if watch.hangs(now.map_or(BEGIN, |_| patience)) {
             break Some(Fault::Hang);
         }
     };
@@ -261,27 +258,6 @@ fn watch(
     total.cases += 1;
     total.faults.push((case, fault));
     Ok(Some((counted, case)))
-}
-
-/// What a process has computed so far; zero where the system does not tell.
-#[cfg(not(target_os = "linux"))]
-fn processor_time(_: &Child) -> Duration {
-    Duration::ZERO
-}
-
-/// As above.
-#[cfg(target_os = "linux")]
-fn processor_time(child: &Child) -> Duration {
-    let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
-    // SAFETY: both functions write to the locals they are given and to nothing else.
-    let known = unsafe {
-        libc::clock_getcpuclockid(child.id() as libc::pid_t, &mut clock) == 0
-            && libc::clock_gettime(clock, &mut time) == 0
-    };
-    match known {
-        true => Duration::new(time.tv_sec as u64, time.tv_nsec as u32),
-        false => Duration::ZERO,
-    }
 }
 
 /// The tallies of a process, read by a thread of their own.

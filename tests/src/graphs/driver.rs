@@ -14,6 +14,7 @@ use std::time::Duration;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use crate::measure;
 use crate::onnx_env;
 
 /// What is drawn.
@@ -102,9 +103,12 @@ pub type Watch<'w> = &'w (dyn Fn(&Line) -> ControlFlow<()> + Sync);
 /// Watches nothing: all graphs run.
 pub const UNWATCHED: Watch<'static> = &|_| ControlFlow::Continue(());
 
-/// How long a graph may take, and a failing one until it is small: the oracle can hang, as `numpy.choose` does for indices far
-/// below zero.
-const SILENCE: Duration = Duration::from_secs(120);
+/// Time of the processors that a graph may take, and a failing one until it is small: the oracle can hang, as `numpy.choose` does
+/// for indices far below zero.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// How often the time is looked at.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Graphs that one process of Python runs at most, so that all processes are busy to the end.
 const CHUNK: u64 = 1000;
@@ -203,16 +207,19 @@ fn examine(
             .take_while(|line| send.send(line.as_deref().ok().map(str::to_string)).is_ok())
             .for_each(drop);
     });
+    let mut watched = measure::Watch::new(&child);
     let stopped = loop {
-        let text = match told.recv_timeout(SILENCE) {
+        let text = match told.recv_timeout(LOOK) {
             Ok(Some(text)) => text,
             Ok(None) | Err(RecvTimeoutError::Disconnected) => break false,
+            Err(RecvTimeoutError::Timeout) if !watched.hangs(PATIENCE) => continue,
             // NumPy's loops hear no signal of Python.
             Err(RecvTimeoutError::Timeout) => {
                 child.kill()?;
                 break false;
             }
         };
+        watched.reported();
         let line: Line = serde_json::from_str(&text).map_err(Error::other)?;
         let goes_on = watch(&line).is_continue();
         lines.push(line);

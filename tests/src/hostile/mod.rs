@@ -3,11 +3,15 @@
 //!
 //! A model is made in one process and compiled in another, whose time and memory are measured from outside.
 
+mod control;
+mod giants;
+mod notes;
 mod run;
 mod sizes;
 mod sketch;
 mod structure;
 mod tensors;
+mod texts;
 mod views;
 mod wire;
 
@@ -18,7 +22,11 @@ pub use run::{Finding, Verdict, run};
 /// What handling a model may take. Times are for release builds.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// Time of the processors.
     pub time: Duration,
+    /// Where the time is for the machine that [`slowness`](crate::measure::slowness) compares with: how many times as long this
+    /// one took before the first model.
+    pub slowness: Option<f64>,
     /// Bytes of memory beyond [`Limits::per_byte`] of the file.
     pub memory: u64,
     /// Bytes of memory for each byte of the file.
@@ -27,7 +35,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { time: Duration::from_secs(10), memory: 256 << 20, per_byte: 4 }
+        Limits { time: Duration::from_secs(10), slowness: None, memory: 256 << 20, per_byte: 4 }
     }
 }
 
@@ -78,6 +86,10 @@ pub fn cases() -> Vec<Case> {
     structure::add(&mut cases);
     tensors::add(&mut cases);
     wire::add(&mut cases);
+    control::add(&mut cases);
+    giants::add(&mut cases);
+    notes::add(&mut cases);
+    texts::add(&mut cases);
     cases
 }
 
@@ -90,6 +102,6 @@ mod tests {
         let cases = super::cases();
         let names: BTreeSet<_> = cases.iter().map(|case| &case.name).collect();
         assert_eq!(names.len(), cases.len());
-        assert!(cases.len() >= 150, "{}", cases.len());
+        assert!(cases.len() >= 422, "{}", cases.len());
     }
 }

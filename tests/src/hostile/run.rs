@@ -7,10 +7,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::{Case, Limits};
-use crate::measure::{Ending, Usage, measure};
+use crate::measure::{Ending, Usage, measure, slowness};
 
-/// How often the time that a model may take a busy machine gets.
-const PATIENCE: u32 = 4;
+/// How many times the time that a model may take it gets before it is ended.
+const PATIENCE: f64 = 4.0;
 
 /// How a model was handled.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,7 +33,7 @@ pub struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (seconds, mib) = (self.usage.alone().as_secs_f64(), self.usage.peak >> 20);
+        let (seconds, mib) = (self.usage.busy.as_secs_f64(), self.usage.peak >> 20);
         write!(f, "{:40} {:8} {seconds:7.2} s {mib:5} MiB  ", self.name, self.command)?;
         match &self.verdict {
             Verdict::Compiled => f.write_str("compiled"),
@@ -69,8 +69,12 @@ pub fn run(
         if command == "compile" {
             process.arg("-o").arg(&object);
         }
-        let usage = measure(process, limits.time * PATIENCE, memory)?;
-        let verdict = judge(&usage, limits.time, memory);
+        let usage = measure(process, limits.time.mul_f64(PATIENCE * limits.slowness.unwrap_or(1.0)), memory)?;
+        let time = match limits.slowness {
+            Some(before) if usage.busy > limits.time => limits.time.mul_f64(before.max(slowness())),
+            _ => limits.time,
+        };
+        let verdict = judge(&usage, time, memory);
         findings.push(Finding { name: case.name.clone(), command, file_bytes, usage, verdict });
     }
     Ok(findings)
@@ -82,7 +86,7 @@ fn judge(usage: &Usage, time: Duration, memory: u64) -> Verdict {
     match usage.ending {
         Ending::Signal(signal) => Verdict::Fault(format!("died of signal {signal}: {}", words())),
         Ending::Killed => slow(),
-        _ if usage.alone() > time => slow(),
+        _ if usage.busy > time => slow(),
         _ if usage.peak > memory => {
             Verdict::Fault(format!("takes {} MiB of {} allowed", usage.peak >> 20, memory >> 20))
         }

@@ -1,8 +1,9 @@
 //! A model while it is being written: nodes get results with names of their own.
 
+use onnxc_proto::attribute_proto::AttributeType;
 use onnxc_proto::build::{self, f32_value, i64_tensor, untyped, value};
 use onnxc_proto::tensor_proto::DataType;
-use onnxc_proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto};
+use onnxc_proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto};
 
 const OPSET: i64 = 21;
 
@@ -90,6 +91,10 @@ impl Sketch {
         self.functions.push(function);
     }
 
+    pub fn initializer(&mut self, tensor: TensorProto) {
+        self.graph.initializer.push(tensor);
+    }
+
     /// An output whose type is left to inference.
     pub fn output(&mut self, name: &str) {
         self.graph.output.push(untyped(name));
@@ -128,6 +133,30 @@ pub fn function(name: &str, inputs: &[&str], outputs: &[&str], nodes: Vec<NodePr
 /// A call of a function of the domain `local`.
 pub fn call(name: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
     NodeProto { domain: Some("local".into()), ..build::node(name, inputs, outputs) }
+}
+
+/// A model with an operator of another domain.
+pub fn importing(mut model: ModelProto, domain: &str, version: i64) -> ModelProto {
+    model.opset_import.push(build::opset(domain, version));
+    model
+}
+
+pub fn text(name: &str, value: &str) -> AttributeProto {
+    AttributeProto {
+        s: Some(value.to_string().into_bytes().into()),
+        ..build::attribute(name, AttributeType::String)
+    }
+}
+
+pub fn texts(name: &str, values: impl IntoIterator<Item = String>) -> AttributeProto {
+    AttributeProto {
+        strings: values.into_iter().map(|value| value.into_bytes().into()).collect(),
+        ..build::attribute(name, AttributeType::Strings)
+    }
+}
+
+pub fn floats(name: &str, values: Vec<f32>) -> AttributeProto {
+    AttributeProto { floats: values, ..build::attribute(name, AttributeType::Floats) }
 }
 
 /// Borrowed names.

@@ -74,6 +74,8 @@ pub struct KernelVersion {
     /// The least of the target's levels, as [`Target::levels`] numbers them, that this runs on.
     pub level: usize,
     pub code: MachineCode,
+    /// The code is called with the address of the value of this symbol; see `backend`.
+    pub first_symbol: u32,
     /// Range of the parallel loop, whose parts may run on several threads.
     pub range: Option<(Dim, Dim)>,
     /// When several threads share that range.
@@ -243,14 +245,14 @@ pub(crate) fn weight_bytes(graph: &Graph, plan: &Plan) -> Result<Vec<u8>> {
     weights::bytes(graph, &plan.weights, plan.weight_bytes, Endianness::Little)
 }
 
-/// Places the versions of every kernel; gives their functions, and the bytes of all. Where the machine code of several is equal,
+/// Places the versions of every kernel; gives their functions, each with the offset of the sizes that it is called with, and the bytes of all. Where the machine code of several is equal,
 /// as in the equal layers of a network, it lies in the object once, under the name of the first.
 fn place_kernels(
     unit: &mut object::Unit,
     host: &host::ir::Program,
     codes: &[KernelUse<'_>],
     target: &Target,
-) -> Result<(PrimaryMap<KernelId, Vec<FuncId>>, u64)> {
+) -> Result<(PrimaryMap<KernelId, Vec<(FuncId, i64)>>, u64)> {
     let levels: Vec<String> = target.levels().map(|level| level.cpu.clone()).collect();
     let signature = write::kernel_signature(unit);
     let mut placed = PrimaryMap::new();
@@ -258,8 +260,9 @@ fn place_kernels(
     for (kernel, used) in host.kernels.values().zip(codes) {
         let mut functions = Vec::with_capacity(used.code.versions.len());
         for version in &used.code.versions {
+            let sizes = 8 * i64::from(version.first_symbol);
             if let Some(&id) = known.get(&version.code) {
-                functions.push(id);
+                functions.push((id, sizes));
                 continue;
             }
             let level = match levels.get(version.level) {
@@ -273,7 +276,7 @@ fn place_kernels(
             let id = unit.declare(&format!("{}{level}", kernel.name), &signature)?;
             unit.place(id, &version.code)?;
             known.insert(&version.code, id);
-            functions.push(id);
+            functions.push((id, sizes));
         }
         placed.push(functions);
     }

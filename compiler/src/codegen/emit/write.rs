@@ -25,8 +25,8 @@ pub(super) use kernels::kernel_signature;
 pub(super) struct Symbols<'p> {
     pub program: &'p Program,
     pub functions: PrimaryMap<ir::FuncId, FuncId>,
-    /// Functions of each kernel's versions.
-    pub kernels: PrimaryMap<KernelId, Vec<FuncId>>,
+    /// Functions of each kernel's versions, and the offset of the sizes that each is called with.
+    pub kernels: PrimaryMap<KernelId, Vec<(FuncId, i64)>>,
     /// See `message`.
     pub message: FuncId,
 }
@@ -36,7 +36,7 @@ impl<'p> Symbols<'p> {
     pub fn new(
         unit: &mut Unit,
         program: &'p Program,
-        kernels: PrimaryMap<KernelId, Vec<FuncId>>,
+        kernels: PrimaryMap<KernelId, Vec<(FuncId, i64)>>,
         message: FuncId,
     ) -> Result<Symbols<'p>> {
         let mut functions = PrimaryMap::new();
@@ -78,10 +78,10 @@ struct Writer<'c, 'a, 'p> {
     buffers: Option<StackSlot>,
     body_frame: Option<StackSlot>,
     job: Option<StackSlot>,
-    /// Numbers of the message of a failure, and those that explain it.
-    numbers: Option<StackSlot>,
     report: Option<StackSlot>,
     leaves: Vec<leave::Leave>,
+    /// What a failure hands over.
+    leave_slot: Option<StackSlot>,
 }
 
 impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
@@ -102,9 +102,9 @@ impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
             buffers: None,
             body_frame: None,
             job: None,
-            numbers: None,
             report: None,
             leaves: vec![],
+            leave_slot: None,
         }
     }
 
@@ -114,7 +114,7 @@ impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
         let leave = self.pop_leave()?;
         if leave.is_used {
             self.code.b.switch_to_block(leave.block);
-            let status = self.code.b.block_params(leave.block)[0];
+            let status = self.status();
             self.code.b.ins().return_(&[status]);
         }
         Ok(())
@@ -268,9 +268,7 @@ impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
                     values.push(self.operand(arg, ty)?);
                 }
                 let status = self.code.call(self.symbols.functions[*callee], &values);
-                let (leave, next) = (self.leave()?, self.code.block());
-                self.code.b.ins().brif(status, leave, &[status.into()], next, &[]);
-                self.code.b.switch_to_block(next);
+                self.leave_if(status)?;
             }
             Op::Return(result) => {
                 let result = self.operand(*result, self.function.kind.signature().1)?;
@@ -360,7 +358,7 @@ impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
         let leave = self.pop_leave()?;
         if leave.is_used {
             self.code.b.switch_to_block(leave.block);
-            self.values[status] = Some(self.code.b.block_params(leave.block)[0]);
+            self.values[status] = Some(self.status());
             if self.region(handler)? {
                 self.code.jump(next, &[]);
                 goes_on = true;

@@ -1,6 +1,8 @@
 //! The checks of a run: it trusts nothing that it is given. All of them come before the first write, in an order that lets
 //! each rely on those before it: options, counts, then for every tensor its type, dims, bytes and address.
 
+mod apart;
+
 use std::collections::{HashMap, HashSet};
 
 use crate::error::Result;
@@ -16,35 +18,7 @@ use crate::host::lower::text::value_text;
 use crate::host::message::{V, printable};
 use crate::schedule::{ALIGN, Place as Storage, Step};
 
-/// Tensors that a function checks: the register allocator takes more than linear time for a long one.
-pub(super) const CHECKS_PER_FUNCTION: usize = 64;
-
-/// Tensors of static shape of a model that has many: functions of their own check them.
-pub(super) struct Apart {
-    pub tensors: Vec<Port>,
-    all: HashSet<Port>,
-}
-
-impl Apart {
-    pub fn new(plan: &Plan, graph: &Graph) -> Apart {
-        let is_static = |ty: &TensorType| ty.shape.iter().all(Dim::is_const);
-        let inputs = graph.inputs.iter().enumerate().take(graph.given_inputs());
-        let inputs = inputs.filter(|(at, input)| input.default.is_none() && is_static(graph.input_ty(*at)));
-        let late: HashSet<usize> = plan.dynamic.outputs.iter().map(|(output, _)| *output).collect();
-        let outputs = 0..graph.given_outputs();
-        let outputs = outputs.filter(|at| !late.contains(at) && is_static(graph.output_ty(*at)));
-        let tensors = inputs.map(|(at, _)| Port::Input(at as u32));
-        let mut tensors: Vec<Port> = tensors.chain(outputs.map(|at| Port::Output(at as u32))).collect();
-        if tensors.len() <= 2 * CHECKS_PER_FUNCTION {
-            tensors.clear();
-        }
-        Apart { all: tensors.iter().copied().collect(), tensors }
-    }
-
-    pub fn has(&self, port: Port) -> bool {
-        self.all.contains(&port)
-    }
-}
+pub(super) use apart::{Apart, Part};
 
 /// A tensor of the caller.
 #[derive(Clone)]
@@ -76,22 +50,6 @@ pub(super) struct Checks<'c, 'p> {
 impl<'c, 'p> Checks<'c, 'p> {
     pub fn new(b: &'c mut Builder, plan: &'p Plan, scope: &'p Scope<'p>, apart: &'p Apart) -> Self {
         Checks { b, plan, scope, apart, sizes: Sizes::default(), deciders: HashMap::new() }
-    }
-
-    /// All of a tensor of static shape.
-    pub fn check_static(&mut self, port: Port) -> Result<()> {
-        let graph = self.scope.graph;
-        let (ty, exact) = match port {
-            Port::Input(at) => (graph.input_ty(at as usize), true),
-            Port::Output(at) => (graph.output_ty(at as usize), false),
-        };
-        let given = given(graph, port);
-        self.check_type(&given, ty);
-        let dims = self.dims(ty)?;
-        self.check_dims(&given, ty, &dims, |_, _| true);
-        let bytes = self.bytes(&given, ty)?;
-        self.check_data(&given, ty, bytes, exact);
-        Ok(())
     }
 
     fn fail_unless_equal(&mut self, found: Operand, wanted: i64, status: i32, template: &str) {
@@ -188,20 +146,13 @@ impl<'c, 'p> Checks<'c, 'p> {
         let graph = self.scope.graph;
         for at in (0..graph.given_inputs()).filter(|&at| graph.inputs[at].default.is_none()) {
             let port = Port::Input(at as u32);
+            let (given, ty) = (given(graph, port), graph.input_ty(at));
             if self.apart.has(port) {
+                self.load_symbols(ty);
                 continue;
             }
-            let (given, ty) = (given(graph, port), graph.input_ty(at));
             self.check_type(&given, ty);
-            for (axis, dim) in ty.shape.iter().enumerate() {
-                let Some(sym) = dim.as_sym().filter(|sym| !self.deciders.contains_key(sym)) else { continue };
-                let value = self.dim(&given, axis);
-                let negative = self.b.compare(Compare::Lt, value, 0);
-                let template = format!("{}: dimension {axis} is {V}, which is negative", given.what);
-                self.b.fail_if(negative, status::BAD_DIM, &template, &[value]);
-                self.sizes.symbols.insert(sym, value);
-                self.deciders.insert(sym, format!("dimension {axis} of {}", given.what));
-            }
+            self.decide(&given, ty);
         }
     }
 

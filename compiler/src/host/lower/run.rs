@@ -12,7 +12,7 @@ use crate::host::ir::{
 };
 use crate::host::lower::Lowered;
 use crate::host::lower::builder::Builder;
-use crate::host::lower::checks::{Apart, CHECKS_PER_FUNCTION, Checks};
+use crate::host::lower::checks::{Apart, Checks, Part};
 use crate::host::lower::layout::{Plan, Scope};
 use crate::host::lower::sizes::{Sizes, given_symbols, leave_if};
 use crate::host::lower::state;
@@ -41,12 +41,13 @@ pub(super) fn lower(
     }
     let apart = Apart::new(plan, scope.graph);
     let mut checks = vec![];
-    for (number, tensors) in apart.tensors.chunks(CHECKS_PER_FUNCTION).enumerate() {
-        let mut builder = Builder::new(format!("checks{number}"), FunctionKind::Checks);
-        let mut writer = Checks::new(&mut builder, plan, scope, &apart);
-        tensors.iter().try_for_each(|&tensor| writer.check_static(tensor))?;
-        builder.effect(ok());
-        checks.push(program.functions.push(builder.finish()));
+    for (part, chunks) in apart.functions() {
+        for tensors in chunks {
+            let mut builder = Builder::new(format!("checks{}", checks.len()), FunctionKind::Checks);
+            Checks::new(&mut builder, plan, scope, &apart).check_apart(part, tensors)?;
+            builder.effect(ok());
+            checks.push((part, program.functions.push(builder.finish())));
+        }
     }
     let mut builder = Builder::new("run".into(), FunctionKind::Run);
     let params = builder.params();
@@ -54,22 +55,27 @@ pub(super) fn lower(
     writer.check_options();
     writer.check_counts();
     writer.check_allocator();
-    for check in checks {
-        writer.b.effect(Op::Call(check, params.clone()));
-    }
+    let call = |writer: &mut Checks<'_, '_>, part: Part| {
+        for (_, check) in checks.iter().filter(|check| check.0 == part) {
+            writer.b.effect(Op::Call(*check, params.clone()));
+        }
+    };
+    call(&mut writer, Part::Types);
     writer.bind_state();
     writer.bind_symbols();
+    call(&mut writer, Part::Inputs);
     writer.check_inputs()?;
     writer.check_state()?;
     writer.check_sizes()?;
     writer.check_assumptions()?;
+    call(&mut writer, Part::Outputs);
     writer.check_outputs()?;
     writer.check_workspace()?;
     // A run that was cancelled before it began writes nothing.
     writer.b.effect(Op::Poll);
     let (mut sizes, b) = (writer.sizes, writer.b);
     store_sizes(b, plan, scope.graph, &mut sizes)?;
-    store_output_dims(b, plan, scope.graph, &apart, &mut sizes)?;
+    store_output_dims(b, plan, scope.graph, &mut sizes)?;
     execute(b, plan, scope.graph, steps);
     program.functions.push(builder.finish());
     Ok(())
@@ -134,18 +140,9 @@ fn store_seed(b: &mut Builder, symbol: Sym) {
     }
 }
 
-fn store_output_dims(
-    b: &mut Builder,
-    plan: &Plan,
-    graph: &Graph,
-    apart: &Apart,
-    sizes: &mut Sizes,
-) -> Result<()> {
+fn store_output_dims(b: &mut Builder, plan: &Plan, graph: &Graph, sizes: &mut Sizes) -> Result<()> {
     for at in 0..graph.given_outputs() {
         let port = Port::Output(at as u32);
-        if apart.has(port) {
-            continue;
-        }
         for (axis, dim) in graph.output_ty(at).shape.iter().enumerate() {
             if !dim.is_const() && !plan.dynamic.decides(dim) {
                 let size = sizes.value(b, dim)?;

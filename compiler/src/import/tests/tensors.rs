@@ -144,6 +144,12 @@ fn sparse_tensors_become_dense() {
         assert!(error.message.contains(text), "{error} does not say {text}");
     }
     assert_eq!(read(&sparse(flat(&[0, 1]), &[1 << 30, 1 << 10])).unwrap_err().kind, Kind::Budget);
+    // A few bytes of file become no gigabyte, alone or together.
+    let mut constants = Constants::new(&NoExternalData, 1 << 40);
+    assert_eq!(constants.sparse(&sparse(flat(&[0, 1]), &[1 << 28])).unwrap_err().kind, Kind::Budget);
+    assert!(constants.sparse(&sparse(flat(&[0, 1]), &[1 << 23])).is_ok());
+    assert!(constants.sparse(&sparse(flat(&[0, 1]), &[1 << 23])).is_ok());
+    assert_eq!(constants.sparse(&sparse(flat(&[0, 1]), &[1 << 23])).unwrap_err().kind, Kind::Budget);
 
     let mut model = model(vec![node("Add", &["x", "w"], &["y"])]);
     model.graph.as_mut().unwrap().sparse_initializer = vec![sparse(flat(&[1, 3]), &[4])];

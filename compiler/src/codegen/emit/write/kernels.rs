@@ -55,11 +55,16 @@ impl<'p> Writer<'_, '_, 'p> {
         Ok(self.code.b.block_params(join)[0])
     }
 
-    fn version(&mut self, (version, &function): (&Version, &FuncId), array: Value) -> Result<Value> {
+    fn version(
+        &mut self,
+        (version, &(function, sizes)): (&Version, &(FuncId, i64)),
+        array: Value,
+    ) -> Result<Value> {
         let (lo, hi) = (self.extent(version.lo)?, self.extent(version.hi)?);
+        let sizes_of_run = self.environment.workspace()?;
+        let sizes = self.code.add(sizes_of_run, sizes);
         let enough = match version.threads {
             Policy::Never => {
-                let sizes = self.environment.workspace()?;
                 return Ok(self.code.call(function, &[array, sizes, lo, hi]));
             }
             Policy::Always => None,
@@ -68,18 +73,17 @@ impl<'p> Writer<'_, '_, 'p> {
                 Some(self.code.icmp_imm(IntCC::SignedGreaterThanOrEqual, size, least))
             }
         };
-        self.parallel(function, array, [lo, hi], enough)
+        self.parallel(function, [array, sizes], [lo, hi], enough)
     }
 
     /// Runs a kernel through the caller's parallel-for, or here if there is none or not `enough` work.
     fn parallel(
         &mut self,
         function: FuncId,
-        array: Value,
+        [array, sizes]: [Value; 2],
         [lo, hi]: [Value; 2],
         enough: Option<Value>,
     ) -> Result<Value> {
-        let sizes = self.environment.workspace()?;
         let (threads, alone, join) = (self.code.block(), self.code.block(), self.code.block());
         self.code.b.append_block_param(join, types::I32);
         let parallel_for = self.code.load64(self.environment.frame()?, frame::PARALLEL);

@@ -1,8 +1,12 @@
 //! The ways to leave a function: with a status, and with a message for the caller.
+//!
+//! A long function has thousands of checks that may fail. A failure passes its status, template and numbers to the code that all
+//! of them share in a slot of the stack, not in parameters of a block: the register allocator takes quadratic time for a
+//! parameter that is given from many places.
 
 use std::collections::BTreeMap;
 
-use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value, types};
+use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, StackSlot, Type, Value, types};
 
 use super::Writer;
 use crate::error::Result;
@@ -12,15 +16,20 @@ use crate::host::lower::internal;
 
 /// Where a status goes that something leaves with: out of the function, or to a handler.
 pub(super) struct Leave {
-    /// Its parameter is the status.
+    /// The status is in the slot.
     to: Block,
     /// Blocks that write the message of a failure first, as many checks have the same; parameters: its numbers.
     failures: BTreeMap<Failure, Block>,
     is_used: bool,
 }
 
-/// What code for a failure depends on: the status, the offset of the template, and how many numbers it takes.
-type Failure = (i32, i64, usize);
+/// What code for a failure depends on: the status, the offset of the template if there is one, and how many numbers it takes.
+type Failure = (i32, Option<i64>, usize);
+
+/// Where in the slot are the status, the offset of the template, and the first of the numbers.
+const STATUS: i64 = 0;
+const TEMPLATE: i64 = 8;
+const NUMBERS: i64 = 16;
 
 /// The end of a [`Leave`].
 pub(super) struct Left {
@@ -31,13 +40,37 @@ pub(super) struct Left {
 impl Writer<'_, '_, '_> {
     pub(super) fn push_leave(&mut self) {
         let to = self.code.cold_block();
-        self.code.b.append_block_param(to, types::I32);
         self.leaves.push(Leave { to, failures: BTreeMap::new(), is_used: false });
     }
 
-    /// Where a status goes.
-    pub(super) fn leave(&mut self) -> Result<Block> {
-        Ok(self.innermost()?.to)
+    /// Leaves with a status where it is not 0.
+    pub(super) fn leave_if(&mut self, status: Value) -> Result<()> {
+        self.note(STATUS, status);
+        let (to, next) = (self.innermost()?.to, self.code.block());
+        self.code.branch(status, to, next);
+        self.code.b.switch_to_block(next);
+        Ok(())
+    }
+
+    /// The status that something left with; called where it was left to.
+    pub(super) fn status(&mut self) -> Value {
+        self.noted(types::I32, STATUS)
+    }
+
+    fn leave_slot(&mut self) -> StackSlot {
+        *self.leave_slot.get_or_insert_with(|| self.code.slot(NUMBERS as usize))
+    }
+
+    fn note(&mut self, offset: i64, value: Value) {
+        let slot = self.leave_slot();
+        let base = self.code.slot_addr_of(slot, offset as usize + 8);
+        self.code.store(value, base, offset);
+    }
+
+    fn noted(&mut self, ty: Type, offset: i64) -> Value {
+        let slot = self.leave_slot();
+        let base = self.code.slot_addr(slot);
+        self.code.load(ty, base, offset)
     }
 
     /// What is left next, which from now on is.
@@ -50,46 +83,57 @@ impl Writer<'_, '_, '_> {
     /// Ends what may leave, and writes the blocks that fail.
     pub(super) fn pop_leave(&mut self) -> Result<Left> {
         let leave = self.leaves.pop().ok_or_else(|| internal("nothing to leave".into()))?;
-        if leave.failures.is_empty() {
-            return Ok(Left { block: leave.to, is_used: leave.is_used });
-        }
-        // Parameters: status, offset of the template. The numbers are in a slot.
-        let fail = self.code.cold_block();
-        for ty in [types::I32, types::I64] {
-            self.code.b.append_block_param(fail, ty);
-        }
-        let slot = *self.numbers.get_or_insert_with(|| self.code.slot(0));
-        for ((status, template, count), block) in leave.failures {
+        let mut fail = None;
+        for ((status, template, _), block) in leave.failures {
             self.code.b.switch_to_block(block);
-            if count > 0 {
-                let numbers = self.code.slot_addr_of(slot, 8 * count);
-                for (at, number) in self.code.b.block_params(block).to_vec().into_iter().enumerate() {
-                    self.code.store(number, numbers, 8 * at as i64);
-                }
+            let numbers = self.code.b.block_params(block).to_vec();
+            let status = self.code.int32(status);
+            self.note(STATUS, status);
+            let Some(template) = template else {
+                self.code.jump(leave.to, &[]);
+                continue;
+            };
+            let template = self.code.int(template);
+            self.note(TEMPLATE, template);
+            for (at, number) in numbers.into_iter().enumerate() {
+                self.note(NUMBERS + 8 * at as i64, number);
             }
-            let args = [self.code.int32(status), self.code.int(template)];
-            self.code.jump(fail, &args);
+            let fail = *fail.get_or_insert_with(|| self.code.cold_block());
+            self.code.jump(fail, &[]);
         }
-        self.code.b.switch_to_block(fail);
-        let params = self.code.b.block_params(fail).to_vec();
-        let text = self.code.unit.text_symbol();
-        let base = self.code.data_addr(text, true);
-        let template = self.code.b.ins().iadd(base, params[1]);
-        let options = self.environment.options()?;
-        let numbers = self.code.slot_addr(slot);
-        self.code.call(self.symbols.message, &[options, template, numbers]);
-        self.code.jump(leave.to, &[params[0]]);
+        if let Some(fail) = fail {
+            self.code.b.switch_to_block(fail);
+            self.write_message()?;
+            self.code.jump(leave.to, &[]);
+        }
         Ok(Left { block: leave.to, is_used: leave.is_used })
     }
 
-    /// The block of a failure.
+    /// Writes the message of the failure in the slot.
+    fn write_message(&mut self) -> Result<()> {
+        let text = self.code.unit.text_symbol();
+        let base = self.code.data_addr(text, true);
+        let offset = self.noted(types::I64, TEMPLATE);
+        let template = self.code.b.ins().iadd(base, offset);
+        let options = self.environment.options()?;
+        let slot = self.leave_slot();
+        let base = self.code.slot_addr(slot);
+        let numbers = self.code.add(base, NUMBERS);
+        self.code.call(self.symbols.message, &[options, template, numbers]);
+        Ok(())
+    }
+
+    /// The block of a failure; without a template there is no message.
     fn failure(&mut self, status: i32, template: &str, numbers: usize) -> Result<Block> {
-        let key = (status, self.code.unit.text(template), numbers);
+        let key = match template {
+            "" => (status, None, 0),
+            _ => (status, Some(self.code.unit.text(template)), numbers),
+        };
         if let Some(&block) = self.innermost()?.failures.get(&key) {
             return Ok(block);
         }
         let block = self.code.cold_block();
-        for _ in 0..numbers {
+        for _ in 0..key.2 {
             self.code.b.append_block_param(block, types::I64);
         }
         self.innermost()?.failures.insert(key, block);
@@ -105,13 +149,9 @@ impl Writer<'_, '_, '_> {
         numbers: &[Value],
     ) -> Result<()> {
         let next = self.code.block();
-        let (block, args) = match template.is_empty() {
-            true => (self.leave()?, vec![BlockArg::from(self.code.int32(status))]),
-            false => {
-                let args = numbers.iter().map(|&number| BlockArg::from(number));
-                (self.failure(status, template, numbers.len())?, args.collect())
-            }
-        };
+        let numbers = if template.is_empty() { &[] } else { numbers };
+        let block = self.failure(status, template, numbers.len())?;
+        let args: Vec<BlockArg> = numbers.iter().map(|&number| BlockArg::from(number)).collect();
         self.code.b.ins().brif(bad, block, &args, next, &[]);
         self.code.b.switch_to_block(next);
         Ok(())
