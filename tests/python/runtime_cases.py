@@ -300,7 +300,7 @@ MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRA
 
 def tree(rng, features, depth, modes, steps):
     """(mode, feature, value, NaN passes, pass, fail), or None for a leaf. Values lie on a grid, as those of the rows do. For ONNX
-    Runtime NaN is not equal to a number, whatever the attribute says of it."""
+    Runtime NaN passes BRANCH_NEQ, which the attribute does not change."""
     if depth == 0 or rng.random() < 0.15:
         return None
     below = [tree(rng, features, depth - 1, modes, steps) for _ in range(2)]

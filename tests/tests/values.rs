@@ -85,7 +85,7 @@ fn programs_on_sequences_compute_what_lists_do() {
     }
 }
 
-/// Zeros, which 1 / x tells apart, and what underflows to them.
+/// Zeros of both signs, for which 1 / x differs, and what underflows to them.
 const ZEROS: [f32; 8] = [0.0, -0.0, 2.0, -2.0, 1e-40, -1e-40, f32::INFINITY, f32::NEG_INFINITY];
 
 type Expression = (&'static str, &'static str, &'static [&'static str], fn(f32) -> f32);

@@ -1,5 +1,5 @@
 //! What the operations that compute floats say about the signs of their results. `x + 0` is `x` but where that is -0, and the square
-//! root is the power of 1/2 but for -0 and below: the identities of `pass/algebra.rs` hold for values of which this is known.
+//! root is the power of 1/2 but for -0 and below: the identities of `pass/algebra.rs` need to know this of their operands.
 //!
 //! NaN has no sign that counts. Results hold for kernels, which multiply and add with one rounding in sums of products, as well as
 //! for the evaluator.

@@ -36,7 +36,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     bodies(graph, options, run)
 }
 
-/// Values that nothing reads but a sum with a constant of which no element is -0: with either zero it is the same.
+/// Values that only a sum with a constant reads, where no element of the constant is -0: the sum is the same for either zero.
 fn shifted(graph: &Graph, uses: &Uses) -> HashSet<ValueId> {
     let mut found = HashSet::new();
     for node in graph.order.iter().map(|&id| &graph.nodes[id]) {

@@ -15,7 +15,7 @@ use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 type Make1 = Box<dyn Fn(&mut Builder<'_>, ValueId) -> Result<ValueId>>;
 type Make2 = Box<dyn Fn(&mut Builder<'_>, ValueId, ValueId) -> Result<Vec<ValueId>>>;
 
-/// An expression of one value, and how many nodes are left of it in f32, where that tells that something was done.
+/// An expression of one value, and the number of its nodes behind the passes in f32, where it is checked.
 struct Expression {
     name: String,
     left: Option<usize>,

@@ -3,7 +3,7 @@
 //!
 //! `x^1`, `x^2` and `x^-1` are the exact power rounded once. `x^3`, of two products, and `x^-0.5`, the reciprocal of a root, are rounded
 //! twice; floats of 16 bits once, from f32. `x^0.5` is a root only where `x` is known to be +0 or above: `(-inf)^0.5` is infinity and
-//! `(-0)^0.5` is +0, of which the roots are NaN and -0.
+//! `(-0)^0.5` is +0, where the roots are NaN and -0.
 
 use crate::error::Result;
 use crate::graph::signs::are_clear;

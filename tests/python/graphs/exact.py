@@ -53,7 +53,7 @@ def draw_trial(seed, number):
 
 
 def add_reciprocals(graph):
-    """Outputs that tell the zeros of others apart."""
+    """Outputs that differ where the zeros of others have other signs."""
     schema = schema_of("Reciprocal", graph.opset)
     for name in [name for name in graph.outputs if items.kind_of(graph.arrays[name]) == "float"]:
         vertex = Vertex(Node(schema, {"T": "float"}, graph.rng), [name], [graph.name("v")])
@@ -63,7 +63,7 @@ def add_reciprocals(graph):
 
 
 def signed(graph, rng):
-    """Leaves many of which are zeros."""
+    """Leaves with many zeros."""
     leaves = {name: graph.arrays[name] for name in graph.leaves}
     for name, how in graph.leaves.items():
         if how == "input" and items.kind_of(leaves[name]) == "float":

@@ -18,7 +18,7 @@ fn some() -> Tensor {
 
 type Make = fn(&mut Builder<'_>, ValueId) -> ValueId;
 
-/// Values of which nothing is known, that none is -0, and that all are at least +0.
+/// Values without a known sign, without -0, and of at least +0.
 const SOURCES: [Make; 3] = [
     |_, x| x,
     |b, x| b.binary_scalar(BinaryFn::Add, x, 0.0).unwrap(),
@@ -151,7 +151,7 @@ fn signs_are_sought_a_few_operations_deep() {
     }
 }
 
-/// Constants are looked at, whatever views they are read through.
+/// Constants are looked at through views.
 #[test]
 fn elements_of_constants() {
     let mut graph = Graph::default();

@@ -550,7 +550,7 @@ mod tests {
         }
     }
 
-    /// "if a value is missing (NaN), use the 'true' or 'false' branch based on the value in this array", whatever the mode asks.
+    /// "if a value is missing (NaN), use the 'true' or 'false' branch based on the value in this array", in every mode.
     #[test]
     fn missing_values_go_where_the_attribute_says() {
         let x = [f32::NAN, 1.5, 2.0, -1.0];
