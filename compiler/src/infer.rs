@@ -966,8 +966,29 @@ pub fn infer_known(
     }
 }
 
+/// Whether a function of floats may be -0 or NaN where that of the integers that they hold is 0 or another constant.
+fn is_other_zero(function: MapFn, arguments: &[Dim], result: &Dim) -> bool {
+    let least = |at: usize| arguments[at].bounds().0;
+    match function {
+        MapFn::Unary(UnaryFn::Neg) => *result == Dim::ZERO,
+        MapFn::Binary(BinaryFn::Mul) => {
+            *result == Dim::ZERO && (0..2).any(|at| least(at).is_none_or(|least| least < 0))
+        }
+        // 0 divided by 0 is NaN, by what is below it -0.
+        MapFn::Binary(BinaryFn::Div) => result.is_const() && least(1).is_none_or(|least| least < 1),
+        _ => false,
+    }
+}
+
 /// A scalar function of dims. Float operands hold integers; a result that might not be one gives `None`.
 fn known_scalar(function: MapFn, arguments: &[Dim], dtype: DType) -> Option<Dim> {
+    let result = known_integer(function, arguments, dtype)?;
+    let is_other = dtype.is_float() && is_other_zero(function, arguments, &result);
+    (!is_other).then_some(result)
+}
+
+/// The same of integers.
+fn known_integer(function: MapFn, arguments: &[Dim], dtype: DType) -> Option<Dim> {
     let constant = |at: usize| arguments[at].as_const();
     let (first, second) = (&arguments[0], arguments.get(1));
     match function {

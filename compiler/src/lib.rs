@@ -54,7 +54,7 @@ pub struct Options {
     pub target: Target,
     /// 0 (required passes only) to 3.
     pub opt_level: u8,
-    /// Without the algorithms that trade accuracy for speed: minimal filtering of convolutions.
+    /// Without what rounds otherwise than the model says for the sake of speed; see `book/src/floats.md`.
     pub exact: bool,
     /// Whether code and weights are to be fast or small.
     pub goal: Goal,

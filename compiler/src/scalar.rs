@@ -166,6 +166,7 @@ named_enum! {
 named_enum! {
     /// Associative combinations over an axis.
     ReduceFn {
+        /// Begins with +0, of floats: the sum of nothing and that of -0 are +0.
         Sum = "sum",
         Prod = "prod",
         /// NaN if any is NaN. Identity: lowest value of the dtype (minus infinity for floats).

@@ -299,12 +299,14 @@ MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRA
 
 
 def tree(rng, features, depth, modes, steps):
-    """(mode, feature, value, NaN passes, pass, fail), or None for a leaf. Values lie on a grid, as those of the rows do."""
+    """(mode, feature, value, NaN passes, pass, fail), or None for a leaf. Values lie on a grid, as those of the rows do. For ONNX
+    Runtime NaN passes BRANCH_NEQ, which the attribute does not change."""
     if depth == 0 or rng.random() < 0.15:
         return None
     below = [tree(rng, features, depth - 1, modes, steps) for _ in range(2)]
     value = float(rng.integers(-steps, steps + 1)) / 2
-    return (str(rng.choice(modes)), int(rng.integers(features)), value, int(rng.integers(2)), *below)
+    mode, feature, nan = str(rng.choice(modes)), int(rng.integers(features)), int(rng.integers(2))
+    return (mode, feature, value, 1 if mode == "BRANCH_NEQ" else nan, *below)
 
 
 def attributes(rng, forest, votes, targets, weight, tensors, all_targets=False):
@@ -406,8 +408,7 @@ def trees(rng, add):
                 add("TreeEnsembleClassifier", holes, outputs=2, classlabels_int64s=[7, 9], post_transform=transform, **base, **of)
                 add("TreeEnsembleClassifier", holes, outputs=2, classlabels_int64s=[7], post_transform=transform, **base, **of)
                 of["class_ids"] = [1] * len(of["class_ids"])
-                if not base:
-                    add("TreeEnsembleClassifier", holes, outputs=2, classlabels_int64s=[7, 9], post_transform=transform, **of)
+                add("TreeEnsembleClassifier", holes, outputs=2, classlabels_int64s=[7, 9], post_transform=transform, **base, **of)
     for data, tensors in ((x.astype(np.float64), True), (x.astype(np.int64), False), (x.astype(np.int32), False)):
         of = attributes(rng, grow(6), "class", 3, normal, tensors, True)
         add("TreeEnsembleClassifier", data, 3, 2, classlabels_int64s=[1, 2, 3], **of)

@@ -40,6 +40,16 @@ fn quantized_models_are_off_by_a_step_at_most() {
     assert!(summary.operators.len() >= 14, "{:?}", summary.operators);
 }
 
+/// With `--exact`, signs of zeros, infinities and NaN among them; but for what `python/graphs/exact.py` names.
+#[test]
+fn exact_results_have_the_same_bits_at_every_level() {
+    let plan = Plan { kind: Kind::Exact, ..plan(48) };
+    let summary = Summary::new(&run(&plan, Vec::new(), UNWATCHED).unwrap());
+    println!("{summary}");
+    assert!(summary.failures.is_empty(), "{summary}");
+    assert!(summary.compiled >= 30 && summary.operators.len() > 60, "{} graphs", summary.compiled);
+}
+
 #[test]
 fn graphs_that_once_failed_agree() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("graphs");

@@ -179,7 +179,7 @@ impl Builder {
         self
     }
 
-    /// Does without algorithms that trade accuracy for speed.
+    /// Rounds as the model says: does without algorithms that trade accuracy for speed.
     pub fn exact(mut self, exact: bool) -> Builder {
         self.exact = exact;
         self

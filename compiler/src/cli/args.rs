@@ -159,7 +159,8 @@ pub struct CodeArgs {
     /// written out, weights in their own size
     #[arg(short = 'O', value_name = "LEVEL", value_enum, default_value_t = Level::Three)]
     pub opt_level: Level,
-    /// Do without algorithms that trade accuracy for speed (minimal filtering of convolutions)
+    /// Round as the model says: without minimal filtering of convolutions, scales folded into weights, joined scales of quantized
+    /// models and other trades of accuracy for speed
     #[arg(long)]
     pub exact: bool,
     /// Target triple (default: this machine's)

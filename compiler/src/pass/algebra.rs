@@ -1,8 +1,9 @@
-//! Identities of arithmetic. All are exact for every operand, up to the sign of a zero and the last bit of
-//! `pow`. What changes a NaN or an infinity is left alone: `x * 0` stays, `pow(x, 0.5)` becomes `sqrt` only
-//! where the sign of `x` is known to be clear (`pow(-inf, 0.5)` is infinity, `sqrt(-inf)` is NaN).
+//! Identities of arithmetic, with the same bits as result for every operand: zeros keep their signs, and what is infinite or NaN stays
+//! such. So `x + 0` goes only where `x` is not -0 (`-0 + 0` is +0), and `x * 0` and `x - x`, which may be NaN, stay. Which NaN a NaN
+//! is does not count. `tests.rs` tries each on all floats of 16 bits; the table in `book/src/floats.md` lists them.
 
 use crate::error::Result;
+use crate::graph::signs::has_no_minus_zero;
 use crate::graph::{Builder, DType, Graph, MapFn, NodeId, Op, ValueId};
 use crate::pass::Options;
 use crate::pass::rewrite::{bodies, fixpoint, is_one, producer, rewrite, splat};
@@ -34,8 +35,12 @@ fn simplify(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
             if kept.len() == axes.len() {
                 return Ok(None);
             }
-            let op = *op;
-            b.reduce(op, inputs[0], &kept).map(Some)
+            let (op, x) = (*op, inputs[0]);
+            if kept.is_empty() && op == ReduceFn::Sum && !has_no_minus_zero(b.graph, x) {
+                // Sums begin with +0.
+                return b.binary_scalar(BinaryFn::Add, x, 0.0).map(Some);
+            }
+            b.reduce(op, x, &kept).map(Some)
         }
         _ => Ok(None),
     }
@@ -85,9 +90,9 @@ fn binary(b: &mut Builder, function: BinaryFn, x: ValueId, y: ValueId) -> Result
     use BinaryFn::*;
     let (left, right) = (splat(b.graph, x), splat(b.graph, y));
     match function {
-        Add if right == Some(0.0) => return Ok(Some(x)),
-        Add if left == Some(0.0) => return Ok(Some(y)),
-        Sub if right == Some(0.0) => return Ok(Some(x)),
+        Add if adds_nothing(b, right, x) => return Ok(Some(x)),
+        Add if adds_nothing(b, left, y) => return Ok(Some(y)),
+        Sub if adds_nothing(b, right.map(|right| -right), x) => return Ok(Some(x)),
         Mul | Div if right == Some(1.0) => return Ok(Some(x)),
         Mul if left == Some(1.0) => return Ok(Some(y)),
         Max | Min | And | Or | BitAnd | BitOr if x == y => return Ok(Some(x)),
@@ -122,10 +127,14 @@ fn binary(b: &mut Builder, function: BinaryFn, x: ValueId, y: ValueId) -> Result
                 return b.binary_scalar(Mul, x, 1.0 / divisor).map(Some);
             }
         }
-        Pow => return right.map_or(Ok(None), |exponent| power(b, x, exponent)),
         _ => {}
     }
     merge_integers(b, function, x, y)
+}
+
+/// Whether `x + addend` is `x`: of -0 always, of +0 where `x` is not -0.
+fn adds_nothing(b: &Builder, addend: Option<f64>, x: ValueId) -> bool {
+    addend == Some(0.0) && (addend.is_some_and(f64::is_sign_negative) || has_no_minus_zero(b.graph, x))
 }
 
 /// `(x + c) + d` and `(x * c) * d` of wrapping integers; floats would round differently.
@@ -159,51 +168,6 @@ fn has_exact_reciprocal(dtype: DType, divisor: f64) -> bool {
     let bits = divisor.to_bits();
     let (mantissa, exponent) = (bits & ((1 << 52) - 1), ((bits >> 52) & 0x7ff) as i64 - 1023);
     mantissa == 0 && exponent.abs() <= limit
-}
-
-fn power(b: &mut Builder, x: ValueId, exponent: f64) -> Result<Option<ValueId>> {
-    let float = b.dtype(x).is_float();
-    let result = match exponent {
-        1.0 => x,
-        2.0 => b.binary(BinaryFn::Mul, x, x)?,
-        3.0 => {
-            let square = b.binary(BinaryFn::Mul, x, x)?;
-            b.binary(BinaryFn::Mul, square, x)?
-        }
-        -1.0 if float => b.unary(UnaryFn::Recip, x)?,
-        0.5 if float && sign_is_clear(b.graph, x, 8) => b.unary(UnaryFn::Sqrt, x)?,
-        -0.5 if float && sign_is_clear(b.graph, x, 8) => {
-            let root = b.unary(UnaryFn::Sqrt, x)?;
-            b.unary(UnaryFn::Recip, root)?
-        }
-        _ => return Ok(None),
-    };
-    Ok(Some(result))
-}
-
-/// Whether no element of a float value has its sign bit set (NaNs aside): it is at least +0.
-fn sign_is_clear(graph: &Graph, value: ValueId, depth: usize) -> bool {
-    use BinaryFn::*;
-    use UnaryFn::*;
-    if let Some(constant) = splat(graph, value) {
-        return constant.is_sign_positive();
-    }
-    let Some(node) = producer(graph, value).filter(|_| depth > 0) else { return false };
-    let clear = |at: usize| sign_is_clear(graph, node.inputs[at], depth - 1);
-    match &node.op {
-        Op::Map(MapFn::Unary(Abs | Exp | Sigmoid)) => true,
-        Op::Map(MapFn::Unary(Sqrt | Recip | Ceil | Floor | Round | Trunc)) => clear(0),
-        Op::Map(MapFn::Binary(Mul)) => node.inputs[0] == node.inputs[1] || (clear(0) && clear(1)),
-        Op::Map(MapFn::Binary(Add | Div)) => clear(0) && clear(1),
-        Op::Map(MapFn::Binary(Max)) => {
-            let positive = |at: usize| splat(graph, node.inputs[at]).is_some_and(|value| value > 0.0);
-            positive(0) || positive(1) || (clear(0) && clear(1))
-        }
-        Op::Map(MapFn::Select) => clear(1) && clear(2),
-        Op::Reduce { op: ReduceFn::Sum | ReduceFn::Prod, .. } => clear(0),
-        op if op.is_view() => clear(0),
-        _ => false,
-    }
 }
 
 /// Whether every value of `from` is a value of `to`.

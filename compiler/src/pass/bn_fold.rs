@@ -3,36 +3,58 @@
 //! Patterns, for floats: a contraction with constant weights, or a depthwise one (a map multiplication by constant
 //! weights under a sum), or integers times a scale, then any chain of reshapes, transposes and additions of constants, then a
 //! multiplication, division, addition or subtraction by a constant. Scales must not vary along the rows. Batch
-//! normalisation, layer scale and the scale of attention queries are such constants. The product is
-//! distributed over the sum and rounds differently, within a few units in the last place of the weights.
+//! normalisation, layer scale and the scale of attention queries are such constants.
+//!
+//! The product is distributed over the sum and rounds differently, within a few units in the last place of the weights; with `exact`
+//! nothing is folded. A sum that is 0 is +0, as sums begin with that: times a scale below zero it is -0, and with the scale in the
+//! weights it would be +0. Such scales are folded only where a constant is added to the product, which makes 0 of both. Nothing is
+//! folded that would be out of the range of its type.
 
 use std::collections::HashSet;
 
 use crate::error::Result;
-use crate::graph::{Builder, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, ValueId, inverse};
+use crate::graph::signs::all_elements;
+use crate::graph::{
+    Builder, Constant, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId, inverse,
+};
+use crate::interp;
 use crate::pass::rewrite::{Uses, bodies, finite, fixpoint, is_one, producer, reshaped, rewrite, with_rank};
 use crate::pass::{Options, dce};
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+    if options.exact {
+        return Ok(());
+    }
     fixpoint(8, || {
         let mut uses = graph.use_counts();
-        let quantized = if options.exact { quantized(graph) } else { HashSet::new() };
-        let changed = rewrite(graph, |b, id| match quantized.contains(&id) {
-            true => Ok(None),
-            false => fold(b, id, &mut uses),
-        })?;
+        let shifted = shifted(graph, &uses);
+        let changed = rewrite(graph, |b, id| fold(b, id, &mut uses, &shifted))?;
         dce::sweep(graph);
         Ok(changed)
     })?;
     bodies(graph, options, run)
 }
 
-/// The divisions by a scale whose results are rounded: each step of a quantization is one of the model's.
-fn quantized(graph: &Graph) -> HashSet<NodeId> {
-    let rounds = |node: &&Node| node.op == Op::Map(MapFn::Unary(UnaryFn::Round));
-    let nodes = graph.order.iter().map(|&id| &graph.nodes[id]).filter(rounds);
-    nodes.filter_map(|node| graph.producer(node.inputs[0])).collect()
+/// Values that only a sum with a constant reads, where no element of the constant is -0: the sum is the same for either zero.
+fn shifted(graph: &Graph, uses: &Uses) -> HashSet<ValueId> {
+    let mut found = HashSet::new();
+    for node in graph.order.iter().map(|&id| &graph.nodes[id]) {
+        let Op::Map(MapFn::Binary(function @ (BinaryFn::Add | BinaryFn::Sub))) = node.op else { continue };
+        let Some((mut value, constant)) = operands(graph, function, &node.inputs) else { continue };
+        let negated = function == BinaryFn::Sub;
+        if !all_elements(graph, constant, &|c| c != 0.0 || c.is_sign_negative() == negated) {
+            continue;
+        }
+        while uses[value] <= 1 {
+            found.insert(value);
+            match producer(graph, value) {
+                Some(Node { op: Op::Reshape { .. } | Op::Transpose { .. }, inputs, .. }) => value = inputs[0],
+                _ => break,
+            }
+        }
+    }
+    found
 }
 
 /// Longest chain between the linear operation and the constant.
@@ -54,7 +76,7 @@ enum Root {
     Integers { x: ValueId, factor: ValueId },
 }
 
-fn fold(b: &mut Builder, id: NodeId, uses: &mut Uses) -> Result<Option<ValueId>> {
+fn fold(b: &mut Builder, id: NodeId, uses: &mut Uses, shifted: &HashSet<ValueId>) -> Result<Option<ValueId>> {
     let node = &b.graph.nodes[id];
     let (Op::Map(MapFn::Binary(function)), output) = (&node.op, node.outputs[0]) else { return Ok(None) };
     let (function, inputs) = (*function, node.inputs.clone());
@@ -66,6 +88,11 @@ fn fold(b: &mut Builder, id: NodeId, uses: &mut Uses) -> Result<Option<ValueId>>
         return Ok(None);
     }
     let Some((root, steps, value)) = chain(b.graph, x, uses) else { return Ok(None) };
+    let is_sum = !matches!(root, Root::Integers { .. }) || !steps.is_empty();
+    let scales = is_sum && matches!(function, BinaryFn::Mul | BinaryFn::Div);
+    if scales && !shifted.contains(&output) && !all_elements(b.graph, constant, &|scale| scale > 0.0) {
+        return Ok(None);
+    }
     let folded = match function {
         BinaryFn::Mul => scale(b, &root, &steps, value, constant)?,
         BinaryFn::Div => {
@@ -217,7 +244,7 @@ fn scale(
         x = match step {
             Step::View(view) => b.emit1(view.clone(), &[x])?,
             Step::Add(bias) => {
-                let bias = b.binary(BinaryFn::Mul, *bias, constant)?;
+                let Some(bias) = in_range(b, BinaryFn::Mul, *bias, constant)? else { return Ok(None) };
                 b.binary(BinaryFn::Add, x, bias)?
             }
         };
@@ -246,13 +273,10 @@ fn scale_root(b: &mut Builder, root: &Root, constant: ValueId, rank: usize) -> R
             let product = b.binary(BinaryFn::Mul, *x, weights)?;
             b.reduce(ReduceFn::Sum, product, axes).map(Some)
         }
-        Root::Integers { x, factor } => {
-            let factor = b.binary(BinaryFn::Mul, *factor, constant)?;
-            if !b.graph.is_constant(factor) {
-                return Ok(None);
-            }
-            b.binary(BinaryFn::Mul, *x, factor).map(Some)
-        }
+        Root::Integers { x, factor } => match in_range(b, BinaryFn::Mul, *factor, constant)? {
+            Some(factor) if b.graph.is_constant(factor) => b.binary(BinaryFn::Mul, *x, factor).map(Some),
+            _ => Ok(None),
+        },
     }
 }
 
@@ -272,7 +296,45 @@ fn scale_weights(
         return Ok(None);
     }
     let constant = b.reshape(constant, matching.to_vec())?;
-    b.binary(BinaryFn::Mul, weights, constant).map(Some)
+    in_range(b, BinaryFn::Mul, weights, constant)
+}
+
+/// `function` of two constants, if finite operands have finite results of it, by their magnitudes.
+fn in_range(b: &mut Builder, function: BinaryFn, x: ValueId, y: ValueId) -> Result<Option<ValueId>> {
+    let limit = match b.dtype(x) {
+        DType::F16 => half::f16::MAX.into(),
+        DType::F32 | DType::BF16 => f32::MAX.into(),
+        DType::F64 => f64::MAX,
+        _ => return Ok(None),
+    };
+    let size = |value: ValueId| magnitude(b.graph, value);
+    let most = match (function, size(y)?) {
+        // Nothing grows; weights are many.
+        (BinaryFn::Mul, scale) if scale <= 1.0 => scale,
+        (BinaryFn::Mul, scale) => scale * size(x)?,
+        (_, shift) => shift + size(x)?,
+    };
+    if most > limit { Ok(None) } else { b.binary(function, x, y).map(Some) }
+}
+
+/// The greatest magnitude of the elements of a constant, or a number above it.
+fn magnitude(graph: &Graph, value: ValueId) -> Result<f64> {
+    let (op, inputs) = match &graph.values[value].def {
+        Def::Const(Constant::Deferred { op, inputs }) => (op, inputs),
+        _ => return Ok(largest(&interp::constant(graph, value)?)),
+    };
+    match **op {
+        Op::Map(MapFn::Binary(BinaryFn::Mul)) => {
+            Ok(magnitude(graph, inputs[0])? * magnitude(graph, inputs[1])?)
+        }
+        ref op if op.is_view() => magnitude(graph, inputs[0]),
+        _ => Ok(largest(&interp::constant(graph, value)?)),
+    }
+}
+
+fn largest(tensor: &Tensor) -> f64 {
+    let elements = tensor.to_f64s().unwrap_or_default();
+    elements.into_iter().fold(0.0, |most, element| element.abs().max(most))
 }
 
 /// Adds the constant to the innermost bias of the chain that it reaches; `None` when there is none.
@@ -285,13 +347,10 @@ fn shift(b: &mut Builder, steps: &[Step], value: ValueId, constant: ValueId) -> 
     for (index, step) in steps.iter().enumerate() {
         x = match step {
             Step::View(view) => b.emit1(view.clone(), &[x])?,
-            Step::Add(bias) if index == at => {
-                let bias = b.binary(BinaryFn::Add, *bias, constants[at + 1])?;
-                if !b.graph.is_constant(bias) {
-                    return Ok(None);
-                }
-                b.binary(BinaryFn::Add, x, bias)?
-            }
+            Step::Add(bias) if index == at => match in_range(b, BinaryFn::Add, *bias, constants[at + 1])? {
+                Some(bias) if b.graph.is_constant(bias) => b.binary(BinaryFn::Add, x, bias)?,
+                _ => return Ok(None),
+            },
             Step::Add(bias) => b.binary(BinaryFn::Add, x, *bias)?,
         };
     }

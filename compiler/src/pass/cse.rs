@@ -1,11 +1,12 @@
 //! Common subexpressions: nodes with equal operations and operands, and constants with equal data, become
-//! one. Operands of commutative functions compare in any order.
+//! one. Operands of commutative functions compare in any order. Of floats, the greater and the lesser do not commute: of +0 and -0,
+//! which are equal, either may be given.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::error::Result;
-use crate::graph::{Constant, Def, Graph, MapFn, NodeId, Op, Tensor, ValueId};
+use crate::graph::{Constant, Def, Graph, MapFn, Node, NodeId, Op, Tensor, ValueId};
 use crate::pass::Options;
 use crate::pass::rewrite::{bodies, inherit, replace_operands, replace_results};
 use crate::scalar::{BinaryFn, CompareFn};
@@ -19,7 +20,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         // Bodies are rarely equal, and comparing them is dear.
         if !node.op.is_hosted() {
             let mut inputs = node.inputs.clone();
-            if is_commutative(&node.op) {
+            if is_commutative(graph, node) {
                 inputs.sort_unstable();
             }
             let bucket = seen.entry((node.op.name(), inputs)).or_default();
@@ -41,17 +42,17 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
 
 fn is_twin(graph: &Graph, a: NodeId, b: NodeId) -> bool {
     let (a, b) = (&graph.nodes[a], &graph.nodes[b]);
-    let types = |node: &crate::graph::Node| -> Vec<_> {
-        node.outputs.iter().map(|&output| graph.ty(output).clone()).collect()
-    };
+    let types =
+        |node: &Node| -> Vec<_> { node.outputs.iter().map(|&output| graph.ty(output).clone()).collect() };
     a.op == b.op && types(a) == types(b)
 }
 
-fn is_commutative(op: &Op) -> bool {
+fn is_commutative(graph: &Graph, node: &Node) -> bool {
     use BinaryFn::*;
-    match op {
+    match &node.op {
+        Op::Map(MapFn::Binary(Max | Min)) => !graph.ty(node.inputs[0]).dtype.is_float(),
         Op::Map(MapFn::Binary(function)) => {
-            matches!(function, Add | Mul | Max | Min | And | Or | Xor | BitAnd | BitOr | BitXor)
+            matches!(function, Add | Mul | And | Or | Xor | BitAnd | BitOr | BitXor)
         }
         Op::Map(MapFn::Compare(function)) => matches!(function, CompareFn::Eq | CompareFn::Ne),
         _ => false,

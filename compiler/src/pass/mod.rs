@@ -13,6 +13,8 @@ pub(crate) mod digits;
 mod half;
 mod halves;
 mod hoist;
+#[cfg(test)]
+mod identities;
 mod implicit_padding;
 mod integers;
 mod matmul;
@@ -22,6 +24,7 @@ mod order;
 mod pack;
 mod panels;
 mod planes;
+mod powers;
 mod quantized;
 mod regions;
 mod rewrite;
@@ -46,7 +49,7 @@ pub struct Options {
     /// Optimisation level, 0 to 3.
     pub level: u8,
     pub pack: PackPolicy,
-    /// Nothing that trades accuracy for speed.
+    /// Nothing that rounds otherwise than the model says, for the sake of speed.
     pub exact: bool,
     /// Whether the object is to be small or fast.
     pub goal: Goal,
@@ -77,6 +80,7 @@ const fn row(name: &'static str, run: Pass, min_level: u8, doc: &'static str) ->
 
 /// The pipeline, in order. A pass may occur more than once.
 pub const PASSES: &[PassDef] = &[
+    row("powers", powers::run, 0, "powers with known exponents as products and roots"),
     row("dce", dce::run, 1, "drop nodes that no output needs"),
     row("cse", cse::run, 1, "compute equal expressions once"),
     // Before weights become floats.

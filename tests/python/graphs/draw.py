@@ -66,17 +66,20 @@ NEWEST = defs.onnx_opset_version()
 class Style:
     """What one graph prefers."""
 
-    def __init__(self, rng, wild):
+    def __init__(self, rng, wild, kind=None):
         way = rng.random()
         low, high = (13, 24) if way < 0.55 else (24, NEWEST) if way < 0.75 else (7, NEWEST)
         #: Whether there are strings, and sequences and optionals.
         self.texts, self.sequences = rng.random() < SHARE_OF_TEXTS, rng.random() < SHARE_OF_SEQUENCES
+        if kind:
+            self.texts = self.sequences = False
         # Most versions with operators for them.
         low = max(low, 20 if self.texts and way < 0.65 else 15 if self.sequences else 7)
         self.opset = int(rng.integers(low, high + 1))
         self.kind = KINDS[int(rng.integers(0, len(KINDS)))]
         if self.texts and rng.random() < 0.6:
             self.kind = values.STRING
+        self.kind = kind or self.kind
         usual = [6, 3, 3, 1, 0.3, 10 if wild else 2, 2, 12 * self.texts, 10 * self.sequences]
         weights = np.array(usual) * rng.uniform(0.3, 1.7, 9)
         self.weights = weights / weights.sum()
@@ -90,9 +93,9 @@ class Style:
         self.palette = palette
 
 
-def graph_of(rng, wild=False):
-    """A drawn graph with its outputs chosen; a wild one is small and of any operators."""
-    style = Style(rng, wild)
+def graph_of(rng, wild=False, kind=None):
+    """A drawn graph with its outputs chosen; a wild one is small and of any operators. With a `kind` most values are of that type."""
+    style = Style(rng, wild, kind)
     graph = Graph(style.opset, rng)
     values.PALETTE = lambda low, high: palette(graph, style, low, high)
     try:

@@ -3,7 +3,8 @@
 main.py --worker PROGRAM --seed S --first N --count C: prints a JSON line per graph. A graph depends on the seed and its
 number alone. Some have strings, sequences and optionals, and operators of com.microsoft: see `draw`. Of eight graphs one has
 shapes that contradict each other, see `negative`; of 32 one is a program of nested control flow, see
-`../differential/program.py`. With --quantized all are quantised models, see `quantized_models`.
+`../differential/program.py`. With --quantized all are quantised models, see `quantized_models`; with --exact all are of f32, and
+results are compared between levels bit for bit, see `exact`.
 """
 
 import argparse
@@ -21,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "differential"))
 
 import client
 import draw
+import exact
 import generate
 import items
 import microsoft
@@ -261,6 +263,7 @@ def main():
     parser.add_argument("--no-shrink", dest="shrink", action="store_false")
     parser.add_argument("--no-peer", dest="peer", action="store_false")
     parser.add_argument("--quantized", action="store_true", help="draw quantised models")
+    parser.add_argument("--exact", action="store_true", help="compare exact results between levels")
     parser.add_argument("--replay", type=Path, help="run the stored graphs of this folder")
     options = parser.parse_args()
     worker = Worker(options.worker)
@@ -268,7 +271,7 @@ def main():
         for number, path in enumerate(sorted(options.replay.glob("*.json"))):
             print(json.dumps(replay(number, path, worker)), flush=True)
         return
-    look = quantized_models.examine if options.quantized else examine
+    look = quantized_models.examine if options.quantized else exact.examine if options.exact else examine
     for number in range(options.first, options.first + options.count):
         print(json.dumps(look(number, options.seed, worker, options)), flush=True)
     if worker.process:

@@ -25,6 +25,8 @@ pub enum Kind {
     Any,
     /// Models of QuantizeLinear and DequantizeLinear around operators of f32.
     Quantized,
+    /// Graphs of f32, whose exact results are to have the same bits at the lowest level and at the highest.
+    Exact,
 }
 
 /// What to run.
@@ -81,6 +83,8 @@ pub struct Line {
     pub oracle: String,
     pub peer: String,
     pub peer_text: String,
+    /// Operators that explain why exact results have other bits at another level.
+    pub explained: Vec<String>,
     pub failures: Vec<Failure>,
     /// Operators of the smallest graph that fails so, and how.
     pub small: String,
@@ -244,8 +248,10 @@ fn run_part(plan: &Plan, python: &Path, part: Range<u64>, watch: Watch<'_>) -> i
         let what = |command: &mut Command, graphs: Range<u64>| {
             command.args(["--seed", &plan.seed.to_string(), "--first", &graphs.start.to_string()]);
             command.args(["--count", &(graphs.end - graphs.start).to_string()]);
-            if plan.kind == Kind::Quantized {
-                command.arg("--quantized");
+            match plan.kind {
+                Kind::Any => {}
+                Kind::Quantized => drop(command.arg("--quantized")),
+                Kind::Exact => drop(command.arg("--exact")),
             }
         };
         let ControlFlow::Continue(status) =
@@ -305,6 +311,8 @@ pub struct Summary {
     pub pairs: BTreeSet<String>,
     pub peers: BTreeMap<String, usize>,
     pub without_oracle: BTreeMap<String, usize>,
+    /// Graphs whose exact results differ between levels, by the operators that explain it.
+    pub explained: BTreeMap<String, usize>,
     pub failures: Vec<String>,
     /// Graphs by how they failed.
     pub kinds: BTreeMap<String, usize>,
@@ -353,6 +361,9 @@ impl Summary {
         }
         if let Some((operator, _)) = line.oracle.split_once(':') {
             *self.without_oracle.entry(operator.to_string()).or_default() += 1;
+        }
+        for operator in &line.explained {
+            *self.explained.entry(operator.clone()).or_default() += 1;
         }
         if let (Some(failure), Some(text)) = (line.failures.first(), line.failure()) {
             *self.kinds.entry(failure.kind.clone()).or_default() += 1;
@@ -404,6 +415,7 @@ impl Display for Summary {
             ("nothing drawn", &self.empty),
             ("refused", &self.refused),
             ("the oracle fails at", &self.without_oracle),
+            ("exact results with other bits at another level depend on", &self.explained),
         ] {
             if !counts.is_empty() {
                 writeln!(f, "{title}:")?;

@@ -1,6 +1,7 @@
 //! What is rounded, shifted by a zero point, clamped to the range of bytes and turned into one is often taken for a number
 //! again at once: quantized and dequantized. In between it is a whole number within that range, as a float too, so that
-//! the conversions fall away; so does the zero point, if the bounds of the range are moved by it.
+//! the conversions fall away; so does the zero point, if the bounds of the range are moved by it. Integers have no -0, which
+//! numbers below zero round to: +0 is added to these. What NaN becomes as a byte is open; here it stays NaN.
 
 use crate::graph::{DType, MapFn};
 use crate::loops::Expr;
@@ -11,7 +12,11 @@ use crate::scalar::{BinaryFn, UnaryFn};
 pub fn apply(function: MapFn, arguments: &[Expr]) -> Option<Expr> {
     match (function, arguments) {
         (MapFn::Cast { to: DType::F32, .. }, [Expr::Cast { to, x, .. }]) => {
-            Clamped::of(x)?.is_within(*to).then(|| (**x).clone())
+            let clamped = Clamped::of(x).filter(|clamped| clamped.is_within(*to))?;
+            match clamped.x {
+                Expr::Binary { op: BinaryFn::Add, .. } => Some((**x).clone()),
+                rounded => Some(clamped.of_other(without_minus_zero(rounded.clone()), 0.0)),
+            }
         }
         (MapFn::Cast { to, saturate: true }, [x]) => {
             let x = Clamped::of(x)?.is_within(to).then(|| Box::new(x.clone()))?;
@@ -23,9 +28,7 @@ pub fn apply(function: MapFn, arguments: &[Expr]) -> Option<Expr> {
             if whole(b)? != zero {
                 return None;
             }
-            let bound = |at: f64| Expr::constant(DType::F32, at - zero);
-            let above = Expr::binary(BinaryFn::Max, (**a).clone(), bound(clamped.least));
-            Some(Expr::binary(BinaryFn::Min, above, bound(clamped.most)))
+            Some(clamped.of_other(without_minus_zero((**a).clone()), zero))
         }
         _ => None,
     }
@@ -46,6 +49,13 @@ impl Clamped<'_> {
         (is_whole(x) && least <= most).then_some(Clamped { x, least, most })
     }
 
+    /// Another number within the bounds less `zero`.
+    fn of_other(&self, x: Expr, zero: f64) -> Expr {
+        let bound = |at: f64| Expr::constant(DType::F32, at - zero);
+        let above = Expr::binary(BinaryFn::Max, x, bound(self.least));
+        Expr::binary(BinaryFn::Min, above, bound(self.most))
+    }
+
     /// Whether this is a number of a type of bytes.
     fn is_within(&self, dtype: DType) -> bool {
         match dtype {
@@ -54,6 +64,10 @@ impl Clamped<'_> {
             _ => false,
         }
     }
+}
+
+fn without_minus_zero(x: Expr) -> Expr {
+    Expr::binary(BinaryFn::Add, x, Expr::constant(DType::F32, 0.0))
 }
 
 /// Whether a float is rounded, and perhaps shifted by a small whole number: a large one is clamped, whether or not it
@@ -125,11 +139,11 @@ mod tests {
 
     #[test]
     fn conversions_to_bytes_and_back_fall_away() {
-        for x in [0.0, 0.5, 1.5, -2.5, 99.9, -140.0, 1000.0, -1e9, 1e20, -3e38, f32::INFINITY] {
+        for x in [0.0, -0.0, -0.25, 0.5, 1.5, -2.5, 99.9, -140.0, 1000.0, -1e9, 1e20, -3e38, f32::INFINITY] {
             for zero in [0.0, 1.0, 133.0, 255.0, -128.0, 127.0] {
                 for (to, bounds) in [(DType::U8, [0.0, 255.0]), (DType::I8, [-128.0, 127.0])] {
                     let (wanted, short) = both(x, zero, to, bounds);
-                    assert_eq!(value(&short.unwrap()), wanted, "{x} {zero} {to}");
+                    assert_eq!(value(&short.unwrap()).to_bits(), wanted.to_bits(), "{x} {zero} {to}");
                 }
             }
         }

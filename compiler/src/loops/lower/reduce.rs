@@ -121,6 +121,7 @@ impl Lowering<'_> {
                 cx.holds.insert(buf, x);
                 cx.reread(buf);
             }
+            let value = cx.addend(op, x, value);
             cx.push(Stmt::Accumulate { local: total, at: zero.clone(), op: op.combine(), value });
             Ok(())
         })?;
@@ -148,6 +149,32 @@ impl Lowering<'_> {
         nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
         self.combine_partials(op, partial, total, width, lanes);
         Ok(Expr::Get { local: total, at: zero })
+    }
+
+    /// An element of `x` as it is combined. Sums take a product in with one rounding, where both belong to one node of the model, as
+    /// those of a convolution do; the product of another node is rounded as that says.
+    fn addend(&mut self, op: ReduceFn, x: ValueId, value: Expr) -> Expr {
+        let is_product = matches!(value, Expr::Binary { op: BinaryFn::Mul, .. });
+        if op != ReduceFn::Sum
+            || !is_product
+            || !self.kernel.dtype(&value).is_float()
+            || self.is_own_product(x)
+        {
+            return value;
+        }
+        self.bind("product", value)
+    }
+
+    /// Whether what computes the elements of `x` belongs to the node of the model that reduces them.
+    fn is_own_product(&self, x: ValueId) -> bool {
+        let nodes = self.group.nodes.iter().map(|&node| &self.graph.nodes[node]);
+        let mut sums = nodes.filter(|node| matches!(node.op, Op::Reduce { .. }) && node.inputs[0] == x);
+        let Some(sum) = sums.next() else { return true };
+        let mut product = self.group_producer(x);
+        while let Some(view) = product.filter(|node| node.op.is_view()) {
+            product = self.group_producer(view.inputs[0]);
+        }
+        product.is_some_and(|product| product.origin == sum.origin)
     }
 
     /// Sets every element of a local of one axis.
@@ -405,6 +432,7 @@ impl Lowering<'_> {
         let combine = |cx: &mut Self, inner: &[Index]| -> Result<()> {
             for (block, place) in places.iter().enumerate() {
                 let value = cx.expr_at(job.x, &job.element(place, inner))?;
+                let value = cx.addend(job.op, job.x, value);
                 let at = sum_at(block, lane, width);
                 cx.push(Stmt::Accumulate { local: acc, at, op: job.op.combine(), value });
             }

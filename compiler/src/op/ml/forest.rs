@@ -13,7 +13,7 @@ use crate::graph::{Op, Tensor as Data, Trees, trees};
 use crate::op::row::*;
 use crate::tuning::single::{self as tuning, Leaves};
 
-/// What a node asks of its feature.
+/// What a node asks of its feature, where that is a number. Where NaN goes, [`Branch::nan_passes`] alone decides.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Test {
     AtMost(f64),
@@ -21,7 +21,6 @@ pub enum Test {
     AtLeast(f64),
     Above(f64),
     Equal(f64),
-    /// NaN is not equal to any number.
     NotEqual(f64),
     Member(Vec<f64>),
 }
@@ -114,7 +113,8 @@ fn next_up(x: f64, dtype: DType) -> f64 {
 }
 
 impl Test {
-    /// The intervals in which a number passes; none passes a comparison with NaN.
+    /// The intervals in which a number passes, of [`Test::NotEqual`] those in which it fails; no number is equal to NaN, or above or
+    /// below it.
     pub fn intervals(&self, dtype: DType) -> Vec<Interval> {
         let bound = match self {
             Test::AtMost(bound) | Test::Below(bound) | Test::AtLeast(bound) | Test::Above(bound) => *bound,
@@ -437,14 +437,14 @@ impl Forest {
     }
 }
 
-/// The votes for a target, or all, as one; without any what changes no other.
+/// The votes for a target, or all, as one; without any what changes no other. Sums begin with +0, so that one without votes is +0.
 fn combined(votes: &[Vote], target: Option<usize>, function: ReduceFn) -> f64 {
     let votes = votes.iter().filter(|vote| target.is_none_or(|target| vote.target == target));
     let weights = votes.map(|vote| vote.weight);
     match function {
         ReduceFn::Min => weights.fold(f64::INFINITY, f64::min),
         ReduceFn::Max => weights.fold(f64::NEG_INFINITY, f64::max),
-        _ => weights.sum(),
+        _ => weights.fold(0.0, |sum, weight| sum + weight),
     }
 }
 
@@ -503,7 +503,7 @@ mod tests {
                 for (test, wanted) in cases {
                     for &value in &values {
                         for nan_passes in [false, true] {
-                            let wanted = wanted(value, bound) || nan_passes && value.is_nan();
+                            let wanted = if value.is_nan() { nan_passes } else { wanted(value, bound) };
                             let found = passes(&test, nan_passes, dtype, value);
                             assert_eq!(found, wanted, "{value} {test:?}, NaN passes: {nan_passes}, {dtype}");
                         }

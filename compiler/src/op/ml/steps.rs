@@ -186,7 +186,7 @@ fn steps_of(forest: &Forest, order: &[usize], copied: bool) -> (Vec<Step>, Vec<N
         firsts[at] = match listed(&branch.test) {
             Some((listed, inverted)) => {
                 let nan_index = categories[&branch.feature] + 1;
-                let nan = inverted || branch.nan_passes;
+                let nan = branch.nan_passes;
                 let ask = Ask::Category(Categories { listed, inverted, nan, nan_index });
                 push(&mut steps, branch, ask, fail, pass)
             }
@@ -211,7 +211,8 @@ fn add(steps: &mut Vec<Step>, branch: &Branch, dtype: DType, pass: Next, fail: N
         push(steps, branch, Ask::Interval(interval), left, right)
     };
     if let Test::NotEqual(_) = branch.test {
-        return intervals.first().map_or(pass, |&interval| ask(interval, pass, fail));
+        let differs = intervals.first().map_or(pass, |&interval| ask(interval, pass, fail));
+        return if branch.nan_passes { differs } else { ask(Interval::ALL, fail, differs) };
     }
     if branch.nan_passes
         && let [interval] = intervals.as_slice()
@@ -221,6 +222,6 @@ fn add(steps: &mut Vec<Step>, branch: &Branch, dtype: DType, pass: Next, fail: N
         return if outside.low <= outside.high { ask(outside, pass, fail) } else { pass };
     }
     let first = intervals.iter().rev().fold(fail, |after, &interval| ask(interval, after, pass));
-    // NaN, which is in none of them, is told first.
+    // NaN, which is in none of them, is asked for first.
     if branch.nan_passes { ask(Interval::ALL, pass, first) } else { first }
 }

@@ -259,6 +259,8 @@ fn classifier(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let score = cx.b.cast(score, DType::F32)?;
         return Ok(vec![label, transform.apply_to_one(cx, score)?]);
     }
+    // One number for two classes is the first one's, if that has votes.
+    let shares = classes == 2 && base.len() == 1;
     if only == Some(0) && base.len() < 2 {
         let score = first(cx, &base)?;
         let second = above(cx, score, bound)?;
@@ -266,7 +268,14 @@ fn classifier(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let scores = transform.apply_to_two(cx, score, !positive)?;
         return Ok(vec![labels_at(cx, &labels, second)?, scores]);
     }
-    let scores = with_base(cx, &forest, sums, classes)?;
+    let scores = match (shares, only) {
+        (true, None) => {
+            let base = forest.constant(cx, &[2], &[base[0], 0.0]);
+            cx.b.binary(BinaryFn::Add, sums, base)?
+        }
+        (true, Some(_)) => sums,
+        (false, _) => with_base(cx, &forest, sums, classes)?,
+    };
     let best = match only {
         Some(class) => {
             let score = cx.b.slice_axis(scores, 1, Dim::from(class), Dim::ONE)?;
@@ -515,6 +524,101 @@ mod tests {
             let text = message(case);
             assert!(text.contains(part), "{text}, not {part}");
         }
+    }
+
+    /// Sums begin with +0: of no votes, and of a vote of -0.
+    #[test]
+    fn targets_without_votes_are_plus_zero() {
+        for aggregate in ["SUM", "AVERAGE", "MIN", "MAX"] {
+            for weight in [2.0, -0.0] {
+                for targets in [1, 2] {
+                    let case = stump("TreeEnsembleRegressor", "target").str("aggregate_function", aggregate);
+                    let case = case.ints("target_treeids", &[4]).ints("target_nodeids", &[2]);
+                    let case = case.ints("target_ids", &[0]).floats("target_weights", &[weight]);
+                    let case = case.int("n_targets", targets);
+                    let scores = elements(&case.input(&[2, 2], &X).run().unwrap()[0]);
+                    // That of the leaf with the vote may be -0, as the least and the greatest number.
+                    let without = [&scores[..targets as usize], &scores[targets as usize + 1..]].concat();
+                    assert!(
+                        without.iter().all(|score| score.to_bits() == 0),
+                        "{aggregate} {weight}: {scores:?}"
+                    );
+                    let sums = matches!(aggregate, "SUM" | "AVERAGE");
+                    assert!(!sums || scores.iter().all(|score| score.is_sign_positive()), "{scores:?}");
+                }
+            }
+        }
+    }
+
+    /// "if a value is missing (NaN), use the 'true' or 'false' branch based on the value in this array", in every mode.
+    #[test]
+    fn missing_values_go_where_the_attribute_says() {
+        let x = [f32::NAN, 1.5, 2.0, -1.0];
+        let modes = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"];
+        let passes = [
+            [true, false, true],
+            [false, false, true],
+            [true, true, false],
+            [false, true, false],
+            [true, false, false],
+            [false, true, true],
+        ];
+        let tensor = |values: &[f32]| Attr::Tensor(Tensor::from_slice(&[values.len()], values));
+        for (at, (mode, passes)) in modes.into_iter().zip(passes).enumerate() {
+            // Bounds that are a category, and that are none.
+            for bound in [1.5f32, 300.25, 2.0] {
+                for tracks in [None, Some(0), Some(1)] {
+                    let x = x.map(|x| if x == 1.5 { bound } else { x * bound / 1.5 });
+                    let wanted = [tracks == Some(1)].into_iter().chain(passes);
+                    let wanted: Vec<f64> = wanted.map(|pass| if pass { 10.0 } else { 20.0 }).collect();
+                    let mut old = Case::of("ai.onnx.ml", "TreeEnsembleRegressor", 3)
+                        .ints("nodes_treeids", &[0, 0, 0])
+                        .ints("nodes_nodeids", &[0, 1, 2])
+                        .ints("nodes_featureids", &[0, 0, 0])
+                        .floats("nodes_values", &[bound, 0.0, 0.0])
+                        .strs("nodes_modes", &[mode, "LEAF", "LEAF"])
+                        .ints("nodes_truenodeids", &[1, 0, 0])
+                        .ints("nodes_falsenodeids", &[2, 0, 0])
+                        .ints("target_treeids", &[0, 0])
+                        .ints("target_nodeids", &[1, 2])
+                        .ints("target_ids", &[0, 0])
+                        .floats("target_weights", &[10.0, 20.0]);
+                    let mut new = Case::of("ai.onnx.ml", "TreeEnsemble", 5)
+                        .attr("nodes_modes", Attr::Tensor(Tensor::from_slice(&[1], &[at as u8])))
+                        .attr("nodes_splits", tensor(&[bound]))
+                        .ints("nodes_featureids", &[0])
+                        .ints("nodes_truenodeids", &[0])
+                        .ints("nodes_trueleafs", &[1])
+                        .ints("nodes_falsenodeids", &[1])
+                        .ints("nodes_falseleafs", &[1])
+                        .ints("tree_roots", &[0])
+                        .ints("leaf_targetids", &[0, 0])
+                        .attr("leaf_weights", tensor(&[10.0, 20.0]))
+                        .int("n_targets", 1);
+                    if let Some(tracks) = tracks {
+                        old = old.ints("nodes_missing_value_tracks_true", &[tracks, 0, 0]);
+                        new = new.ints("nodes_missing_value_tracks_true", &[tracks]);
+                    }
+                    old.input(&[4, 1], &x).gives(0, &[4, 1], &wanted);
+                    new.input(&[4, 1], &x).gives(0, &[4, 1], &wanted);
+                }
+            }
+        }
+    }
+
+    /// As in ONNX Runtime: the base value is class 0's, if that has votes.
+    #[test]
+    fn one_base_value_for_two_classes() {
+        let case = |ids: &[i64]| {
+            let case = stump("TreeEnsembleClassifier", "class").ints("class_ids", ids).outputs(2);
+            case.ints("classlabels_int64s", &[7, 9]).floats("base_values", &[0.25]).input(&[2, 2], &X)
+        };
+        case(&[1, 1]).gives(1, &[2, 2], &[0., 1., 0., 2.]);
+        case(&[1, 1]).gives(0, &[2], &[9., 9.]);
+        case(&[0, 1]).gives(1, &[2, 2], &[1.25, 0., 0.25, 2.]);
+        case(&[0, 0]).gives(1, &[2, 2], &[-0.25, 1.25, -1.25, 2.25]);
+        let logistic = case(&[1, 1]).str("post_transform", "LOGISTIC");
+        logistic.gives(1, &[2, 2], &[0.5, 0.7310586, 0.5, 0.8807970]);
     }
 
     #[test]

@@ -42,22 +42,6 @@ fn common_widenings_are_lossless() {
     }
 }
 
-/// A walk through operands ends, however long the chain is.
-#[test]
-fn signs_are_sought_a_few_operations_deep() {
-    use crate::graph::{Builder, Graph, Origin, TensorType};
-    let mut graph = Graph::default();
-    let origin = graph.origins.push(Origin::new("chain", "Chain", 0));
-    let mut b = Builder::new(&mut graph, origin);
-    let x = b.input("x", TensorType::new(DType::F32, vec![]), None);
-    let mut value = b.unary(UnaryFn::Abs, x).unwrap();
-    assert!(sign_is_clear(b.graph, value, 8));
-    for deep in 1..20 {
-        value = b.unary(UnaryFn::Ceil, value).unwrap();
-        assert_eq!(sign_is_clear(b.graph, value, 8), deep < 8, "{deep}");
-    }
-}
-
 /// A quotient becomes a product only where both round alike: powers of two whose reciprocal is a normal number.
 #[test]
 fn reciprocals_that_are_exact() {
