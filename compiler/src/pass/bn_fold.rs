@@ -11,16 +11,17 @@ use std::collections::HashSet;
 use crate::error::Result;
 use crate::graph::{Builder, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, ValueId, inverse};
 use crate::pass::rewrite::{Uses, bodies, finite, fixpoint, is_one, producer, reshaped, rewrite, with_rank};
+use crate::pass::steps::Spans;
 use crate::pass::{Options, dce};
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     fixpoint(8, || {
         let mut uses = graph.use_counts();
-        let quantized = if options.exact { quantized(graph) } else { HashSet::new() };
+        let quantized = quantized(graph, options.exact);
         let changed = rewrite(graph, |b, id| match quantized.contains(&id) {
             true => Ok(None),
-            false => fold(b, id, &mut uses),
+            false => fold(b, id, &mut uses, options.exact),
         })?;
         dce::sweep(graph);
         Ok(changed)
@@ -28,11 +29,15 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     bodies(graph, options, run)
 }
 
-/// The divisions by a scale whose results are rounded: each step of a quantization is one of the model's.
-fn quantized(graph: &Graph) -> HashSet<NodeId> {
-    let rounds = |node: &&Node| node.op == Op::Map(MapFn::Unary(UnaryFn::Round));
-    let nodes = graph.order.iter().map(|&id| &graph.nodes[id]).filter(rounds);
-    nodes.filter_map(|node| graph.producer(node.inputs[0])).collect()
+/// The divisions by a scale whose results are rounded, and which stay as they are: where all shall be exact, or a joined scale is not
+/// accurate enough for so many steps.
+fn quantized(graph: &Graph, exact: bool) -> HashSet<NodeId> {
+    let spans = Spans::of(graph);
+    let kept = |id: &NodeId| {
+        graph.nodes[*id].op == Op::Map(MapFn::Unary(UnaryFn::Round)) && (exact || !spans.may_join(*id))
+    };
+    let nodes = graph.order.iter().copied().filter(kept);
+    nodes.filter_map(|id| graph.producer(graph.nodes[id].inputs[0])).collect()
 }
 
 /// Longest chain between the linear operation and the constant.
@@ -54,7 +59,7 @@ enum Root {
     Integers { x: ValueId, factor: ValueId },
 }
 
-fn fold(b: &mut Builder, id: NodeId, uses: &mut Uses) -> Result<Option<ValueId>> {
+fn fold(b: &mut Builder, id: NodeId, uses: &mut Uses, exact: bool) -> Result<Option<ValueId>> {
     let node = &b.graph.nodes[id];
     let (Op::Map(MapFn::Binary(function)), output) = (&node.op, node.outputs[0]) else { return Ok(None) };
     let (function, inputs) = (*function, node.inputs.clone());
@@ -66,6 +71,10 @@ fn fold(b: &mut Builder, id: NodeId, uses: &mut Uses) -> Result<Option<ValueId>>
         return Ok(None);
     }
     let Some((root, steps, value)) = chain(b.graph, x, uses) else { return Ok(None) };
+    // The scale of a dequantization is a step of the model's formula.
+    if exact && matches!(root, Root::Integers { .. }) {
+        return Ok(None);
+    }
     let folded = match function {
         BinaryFn::Mul => scale(b, &root, &steps, value, constant)?,
         BinaryFn::Div => {
@@ -150,7 +159,9 @@ fn root(graph: &Graph, node: &Node, uses: &Uses) -> Option<Root> {
             let Node { op: Op::Map(MapFn::Cast { .. }), inputs, .. } = producer(graph, x)? else {
                 return None;
             };
-            graph.ty(inputs[0]).dtype.is_int().then_some(Root::Integers { x, factor })
+            // Those of 16 bits are no sums, and likely to be quantized to 16 bits again.
+            let dtype = graph.ty(inputs[0]).dtype;
+            (dtype.is_int() && dtype.bits() != 16).then_some(Root::Integers { x, factor })
         }
         _ => None,
     }
