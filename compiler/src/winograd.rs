@@ -15,8 +15,8 @@ use crate::graph::DType;
 pub const KERNEL: usize = 3;
 
 /// The points for floats, for tiles of 2 and 4. They are exact as binary fractions, and so is all of the input and output
-/// matrices; the larger ones keep the rounding error least among such (about twice that of the direct sum, where 1 and 2
-/// in their place give four times).
+/// matrices; the larger ones keep the rounding error least among such (two to five times that of the direct sum, where 1 and 2
+/// in their place give twice that).
 const FLOAT_POINTS: [(usize, &[f64]); 2] = [(2, &[0.0, 1.0, -1.0]), (4, &[0.0, 0.625, -0.625, 1.5, -1.5])];
 
 /// Those for integers: the smallest ones.

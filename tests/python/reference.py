@@ -4,7 +4,7 @@
     python tests/python/reference.py --self-test
 
 Writes the model with its last product's operand as one more output to `extended`, and that model's outputs, evaluated by
-`onnx.reference` with every f32 made f64, as .npy files into the folder `outputs`. Prints as JSON the outputs' names and
+`onnx.reference` with every f32, f16 and bf16 made f64, as .npy files into the folder `outputs`. Prints as JSON the outputs' names and
 whether there is one more than the model's own.
 
 Some operators of the package are too slow for real models, or round to f32, or keep to a definition of f32 constants;
@@ -25,15 +25,19 @@ from onnx.reference.ops.op_resize import Resize as StockResize
 from products import with_last_product
 
 
+# Types that are f64 in the reference.
+NARROW = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
 def doubled(tensor):
-    """An f32 tensor as f64; others as they are."""
-    if tensor.data_type != TensorProto.FLOAT:
+    """An f32, f16 or bf16 tensor as f64; others as they are."""
+    if tensor.data_type not in NARROW:
         return tensor
     return numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name)
 
 
 def double_type(ty):
-    if ty.tensor_type.elem_type == TensorProto.FLOAT:
+    if ty.tensor_type.elem_type in NARROW:
         ty.tensor_type.elem_type = TensorProto.DOUBLE
 
 
@@ -44,7 +48,7 @@ def double_node(node):
             attribute.t.CopyFrom(doubled(attribute.t))
         elif attribute.type == AttributeProto.GRAPH:
             double_graph(attribute.g)
-        elif attribute.name in ("to", "dtype") and attribute.i == TensorProto.FLOAT:
+        elif attribute.name in ("to", "dtype") and attribute.i in NARROW:
             attribute.i = TensorProto.DOUBLE
         elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
             many = attribute.name == "value_floats"
@@ -57,7 +61,7 @@ def double_node(node):
 def double_graph(graph):
     del graph.value_info[:]
     for tensor in graph.initializer:
-        if tensor.data_type == TensorProto.FLOAT:
+        if tensor.data_type in NARROW:
             tensor.CopyFrom(doubled(tensor))
     for value in [*graph.input, *graph.output]:
         double_type(value.type)
@@ -287,7 +291,8 @@ OVERRIDES = [Conv, MaxPool, AveragePool, BatchNormalization, Erf, Gelu, HardSwis
 def evaluate(model, feeds):
     """Outputs of a model in f64, by name; an error if anything in it is f32 still."""
     outputs = [value.name for value in model.graph.output]
-    feeds = {name: feed.astype(np.float64) if feed.dtype == np.float32 else feed for name, feed in feeds.items()}
+    narrow = (np.float32, np.float16)
+    feeds = {name: feed.astype(np.float64) if feed.dtype in narrow else feed for name, feed in feeds.items()}
     version = max((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), default=1)
     quantization = [DequantizeLinear, QuantizeLinear] if version < OLD_QUANTIZATION else []
     evaluator = ReferenceEvaluator(double_model(model), new_ops=OVERRIDES + quantization)

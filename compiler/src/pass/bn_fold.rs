@@ -19,6 +19,7 @@ use crate::graph::{
 };
 use crate::interp;
 use crate::pass::rewrite::{Uses, bodies, finite, fixpoint, is_one, producer, reshaped, rewrite, with_rank};
+use crate::pass::steps::Spans;
 use crate::pass::{Options, dce};
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
@@ -28,8 +29,11 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     }
     fixpoint(8, || {
         let mut uses = graph.use_counts();
-        let shifted = shifted(graph, &uses);
-        let changed = rewrite(graph, |b, id| fold(b, id, &mut uses, &shifted))?;
+        let (shifted, quantized) = (shifted(graph, &uses), quantized(graph));
+        let changed = rewrite(graph, |b, id| match quantized.contains(&id) {
+            true => Ok(None),
+            false => fold(b, id, &mut uses, &shifted),
+        })?;
         dce::sweep(graph);
         Ok(changed)
     })?;
@@ -55,6 +59,17 @@ fn shifted(graph: &Graph, uses: &Uses) -> HashSet<ValueId> {
         }
     }
     found
+}
+
+/// The divisions by a scale whose results are rounded, and which stay as they are: a joined scale is not accurate enough for their
+/// number of steps.
+fn quantized(graph: &Graph) -> HashSet<NodeId> {
+    let spans = Spans::of(graph);
+    let kept = |id: &NodeId| {
+        graph.nodes[*id].op == Op::Map(MapFn::Unary(UnaryFn::Round)) && !spans.may_join(*id)
+    };
+    let nodes = graph.order.iter().copied().filter(kept);
+    nodes.filter_map(|id| graph.producer(graph.nodes[id].inputs[0])).collect()
 }
 
 /// Longest chain between the linear operation and the constant.
@@ -177,7 +192,9 @@ fn root(graph: &Graph, node: &Node, uses: &Uses) -> Option<Root> {
             let Node { op: Op::Map(MapFn::Cast { .. }), inputs, .. } = producer(graph, x)? else {
                 return None;
             };
-            graph.ty(inputs[0]).dtype.is_int().then_some(Root::Integers { x, factor })
+            // Those of 16 bits are no sums, and likely to be quantized to 16 bits again.
+            let dtype = graph.ty(inputs[0]).dtype;
+            (dtype.is_int() && dtype.bits() != 16).then_some(Root::Integers { x, factor })
         }
         _ => None,
     }

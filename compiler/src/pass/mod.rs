@@ -20,6 +20,7 @@ mod integers;
 mod matmul;
 mod movement;
 mod mul_add;
+mod narrow;
 mod order;
 mod pack;
 mod panels;
@@ -28,6 +29,7 @@ mod powers;
 mod quantized;
 mod regions;
 mod rewrite;
+mod steps;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -83,7 +85,8 @@ pub const PASSES: &[PassDef] = &[
     row("powers", powers::run, 0, "powers with known exponents as products and roots"),
     row("dce", dce::run, 1, "drop nodes that no output needs"),
     row("cse", cse::run, 1, "compute equal expressions once"),
-    // Before weights become floats.
+    // Before constants become floats.
+    row("narrow", narrow::run, 1, "select codes, and dequantize what is selected"),
     row("quantized", quantized::run, 1, "products of dequantized values as products of integers"),
     row("half", half::run, 1, "arithmetic on 16-bit floats as arithmetic on f32 that is rounded"),
     row("constants", constants::run, 1, "compute what depends on constants alone"),

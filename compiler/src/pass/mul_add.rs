@@ -2,21 +2,26 @@
 //!
 //! Values are quantized so: what a contraction adds up is scaled, and a bias added. Processors multiply and add at once with one
 //! rounding, which is nearer to the exact sum; of the sum only the integer is kept. Elsewhere a product is rounded as the model has
-//! it, so that its results are those of other engines bit for bit.
+//! it, so that its results are those of other engines bit for bit; so is that of an integer of more than 8 bits (`steps`).
 
 use crate::error::Result;
 use crate::graph::{Builder, DType, Graph, MapFn, NodeId, Op, ValueId};
 use crate::pass::Options;
 use crate::pass::rewrite::{bodies, operation, reshaped, rewrite, splat};
+use crate::pass::steps::Spans;
 use crate::scalar::{BinaryFn, UnaryFn};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     if options.exact {
         return Ok(());
     }
+    let spans = Spans::of(graph);
     rewrite(graph, |b, id| {
         let node = &b.graph.nodes[id];
         if node.op != Op::Map(MapFn::Unary(UnaryFn::Round)) || b.dtype(node.outputs[0]) != DType::F32 {
+            return Ok(None);
+        }
+        if !spans.may_join(id) {
             return Ok(None);
         }
         rounded(b, id)

@@ -6,16 +6,17 @@
 //! scales are new. Views and paddings between the two operations move to the integers.
 //!
 //! Also sums over a map multiplication by constants, as depthwise convolutions are. Besides, what is quantized by a
-//! known scale is multiplied by its reciprocal, rows of a dequantized table are dequantized once they are taken, and bytes that are
-//! made of bytes by expensive functions are read from a table.
+//! known scale is multiplied by its reciprocal, which joins the scales of what it is a sum of where that is accurate enough (`steps`),
+//! and bytes that are made of bytes by expensive functions are read from a table.
 
 mod looked_up;
 mod moved;
 
 use crate::error::Result;
 use crate::graph::{Builder, DType, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId};
+use crate::pass::integers::{self, LOOKS, Range};
 use crate::pass::rewrite::{bodies, is_one, operation, reshaped, rewrite, splat, sum_of_products, with_rank};
-use crate::pass::{Options, PackPolicy};
+use crate::pass::{Options, PackPolicy, steps};
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 /// Operations between a product and what dequantizes its operand.
@@ -38,7 +39,6 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
                 None => quantization(b, id),
             },
         },
-        Op::Gather { .. } => gathered(b, id),
         _ => Ok(None),
     })?;
     bodies(graph, options, run)
@@ -113,7 +113,10 @@ fn depthwise(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
 /// division takes many times as long. A zero point is added before or after it is rounded. Divisions that do not lead to
 /// bytes stay as they are.
 fn quantization(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
-    let (cast, mut at) = (b.graph.nodes[id].op.clone(), b.graph.nodes[id].inputs[0]);
+    let node = &b.graph.nodes[id];
+    let (cast, mut at) = (node.op.clone(), node.inputs[0]);
+    let span =
+        Range::of(b.dtype(node.outputs[0])).map_or(f64::INFINITY, |range| (range.most - range.least) as f64);
     // From the conversion inwards, each with its second operand.
     let mut steps: Vec<(Op, Vec<ValueId>)> = vec![(cast, vec![])];
     let scale = loop {
@@ -141,15 +144,16 @@ fn quantization(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
         return Ok(None);
     }
     let reciprocal = b.unary(UnaryFn::Recip, scale)?;
-    let mut x = scaled_sum(b, at, reciprocal)?;
+    let mut x = scaled_sum(b, at, reciprocal, span)?;
     while let Some((op, others)) = steps.pop() {
         x = b.emit1(op, &[vec![x], others].concat())?;
     }
     Ok(Some(x))
 }
 
-/// A value by a scale, which joins those of the terms if it is a sum of two dequantized values.
-fn scaled_sum(b: &mut Builder, x: ValueId, scale: ValueId) -> Result<ValueId> {
+/// A value by a scale, which joins those of the terms if it is a sum of two dequantized values. Of the result at most `span` steps are
+/// not clamped: a term has at most as many more as the other one can take away.
+fn scaled_sum(b: &mut Builder, x: ValueId, scale: ValueId, span: f64) -> Result<ValueId> {
     let of_one =
         |b: &Builder, value: ValueId| b.graph.is_constant(value) && b.ty(value).elements() == Dim::ONE;
     let term = |b: &Builder, value: ValueId| match operation(b.graph, value) {
@@ -167,34 +171,19 @@ fn scaled_sum(b: &mut Builder, x: ValueId, scale: ValueId) -> Result<ValueId> {
     };
     let (of_left, of_right) =
         (b.binary(BinaryFn::Mul, of_left, scale)?, b.binary(BinaryFn::Mul, of_right, scale)?);
+    let least = reach(b, left, of_left).min(reach(b, right, of_right));
+    if !steps::may_join(span + 2.0 * least) {
+        return b.binary(BinaryFn::Mul, x, scale);
+    }
     let (left, right) = (b.binary(BinaryFn::Mul, left, of_left)?, b.binary(BinaryFn::Mul, right, of_right)?);
     b.binary(BinaryFn::Add, left, right)
 }
 
-/// Rows of a dequantized table: the bytes are taken, and dequantized then.
-fn gathered(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
-    let Node { op, inputs, .. } = &b.graph.nodes[id];
-    let (op, table, indices) = (op.clone(), inputs[0], inputs[1]);
-    let Some((Op::Map(MapFn::Binary(BinaryFn::Mul)), &[x, scale])) = operation(b.graph, table) else {
-        return Ok(None);
-    };
-    let one = |b: &Builder, value: ValueId| b.ty(value).elements() == Dim::ONE;
-    let Some((bytes, zero)) = shifted_bytes(b.graph, x) else { return Ok(None) };
-    if b.ty(bytes).shape != b.ty(table).shape {
-        return Ok(None);
-    }
-    if !one(b, scale) || zero.is_some_and(|zero| !one(b, zero)) || !b.graph.is_constant(table) {
-        return Ok(None);
-    }
-    let rows = b.emit1(op, &[bytes, indices])?;
-    let mut rows = b.cast(rows, b.dtype(table))?;
-    for (function, by) in [(BinaryFn::Sub, zero), (BinaryFn::Mul, Some(scale))] {
-        if let Some(by) = by {
-            let by = b.reshape(by, vec![])?;
-            rows = b.binary(function, rows, by)?;
-        }
-    }
-    Ok(Some(rows))
+/// The greatest magnitude of integers by a scale, as far as it is known.
+fn reach(b: &Builder, integers: ValueId, scale: ValueId) -> f64 {
+    let range = integers::range(b.graph, integers, &mut { LOOKS });
+    let factor = splat(b.graph, scale).map(f64::abs);
+    range.zip(factor).map_or(f64::INFINITY, |(range, factor)| range.largest() as f64 * factor)
 }
 
 fn times(b: &mut Builder, sum: ValueId, scale: ValueId) -> Result<Option<ValueId>> {

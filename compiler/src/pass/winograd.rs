@@ -2,8 +2,8 @@
 //!
 //! A window of 3x3 with stride 1, contracted with constant weights, becomes a transform of the input in squares, one
 //! product for each element of a square, batched, and a transform of the results; the weights are transformed when
-//! the object is written. The sums of floats round differently: with tiles of 4 the error is about twice that of the
-//! direct sum. Those of bytes are exact (see `winograd.rs`), as far as the weights prove that no result is too large: their
+//! the object is written. The sums of floats round differently, by how much depends on the weights: an estimate of it decides which
+//! tiles may be taken ([`Estimate`]). Those of bytes are exact (see `winograd.rs`), as far as the weights prove that no result is too large: their
 //! transforms have 16 bits, whose products of pairs are compared with the direct ones of bytes.
 
 use crate::error::Result;
@@ -14,7 +14,7 @@ use crate::pass::integers::{self, Bytes, LOOKS, Range};
 use crate::pass::pack::Rates;
 use crate::pass::rewrite::{bodies, producer, rewrite};
 use crate::pass::{Options, dce};
-use crate::tuning::Goal;
+use crate::tuning::{Goal, SUM_TERMS};
 use crate::winograd::{KERNEL, Matrices, growth, matrices, tiles};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
@@ -56,6 +56,13 @@ struct Arithmetic {
     /// Cost of a byte of weights, which come from memory.
     memory_byte: f64,
 }
+
+/// The error of the transformed form, relative to that of the direct sum, that is given up for speed, at most. With tiles of 4, weights
+/// drawn alike for all taps have 2 to 5, kernels whose weights lie in a corner, or are all alike, up to 6.7.
+const MOST_ERROR: f64 = 5.5;
+
+/// Roundings of an element's transforms, beside those of the sum over channels.
+const TRANSFORM_ROUNDINGS: f64 = 4.0;
 
 /// A convolution that could be transformed.
 struct Conv {
@@ -106,7 +113,16 @@ impl Conv {
 
     fn of_floats(&self, b: &mut Builder<'_>, rates: Rates) -> Result<Option<ValueId>> {
         let floats = Arithmetic { bytes: 4.0, rate: 1.0, memory_byte: rates.memory_byte };
-        match self.best(floats, tiles().map(|tile| (self.cost(tile, floats), tile))) {
+        let cost = |tile: usize| (self.cost(tile, floats), tile);
+        if self.best(floats, tiles().map(cost)).is_none() {
+            return Ok(None);
+        }
+        let weights = interp::constant(b.graph, self.weights)?;
+        let accurate = tiles().filter(|&tile| {
+            Estimate::of(tile, &weights, [self.channels, self.filters])
+                .is_some_and(|error| error.0 <= MOST_ERROR)
+        });
+        match self.best(floats, accurate.map(cost)) {
             Some(tile) => self.transformed(b, tile, self.x, DType::F32).map(Some),
             None => Ok(None),
         }
@@ -224,6 +240,56 @@ fn is_zero(graph: &Graph, value: ValueId) -> bool {
     graph.constant_data(value).is_some_and(|fill| fill.data.iter().all(|&byte| byte == 0))
 }
 
+/// The root of the mean squared rounding error of sums by minimal filtering, relative to that of direct sums, over all filters: inputs
+/// are taken for independent and of one variance, roundings for independent.
+///
+/// A sum of `n` terms of variance `v` that are added up one by one has an error of variance `u^2 v n^2 / 2`, that is `n / 2` times the
+/// variance of the sum. The direct sum has `9 c` terms `g d`. Of the transformed one each of the products `(G g G^T) (B^T d B)` is summed over `c`
+/// channels, and `A^T` from either side adds up these sums, which cancel each other for the most part: their variances, times the
+/// squares of its factors, are those of the errors.
+struct Estimate(f64);
+
+impl Estimate {
+    /// Of weights `[3, 3, c, f]`, f32; `None` without such tiles, or where they are not of f32.
+    fn of(tile: usize, weights: &Tensor, [channels, filters]: [usize; 2]) -> Option<Estimate> {
+        let Matrices { input, filter, output, .. } = matrices(tile, true)?;
+        let weights = weights.to_f64s().filter(|_| weights.dtype == DType::F32)?;
+        let size = tile + KERNEL - 1;
+        // The variance of each product's part of a result, for a transformed weight of 1: the mean over a tile.
+        let gains = input.iter().enumerate().map(|(at, row)| {
+            let squares = output.iter().map(|row| row[at] * row[at]).sum::<f64>() / tile as f64;
+            squares * row.iter().map(|factor| factor * factor).sum::<f64>()
+        });
+        let gains: Vec<f64> = gains.collect();
+        let (mut direct, mut transformed) = (vec![0.0; filters], vec![0.0; filters]);
+        for channel in 0..channels {
+            for filter_at in 0..filters {
+                let tap = |at: usize| weights[(at * channels + channel) * filters + filter_at];
+                let taps: [f64; KERNEL * KERNEL] = std::array::from_fn(tap);
+                direct[filter_at] += taps.iter().map(|tap| tap * tap).sum::<f64>();
+                for row in 0..size {
+                    let rows: [f64; KERNEL] = std::array::from_fn(|column| {
+                        (0..KERNEL).map(|at| filter[row][at] * taps[at * KERNEL + column]).sum()
+                    });
+                    for column in 0..size {
+                        let weight: f64 = (0..KERNEL).map(|at| filter[column][at] * rows[at]).sum();
+                        transformed[filter_at] += gains[row] * gains[column] * weight * weight;
+                    }
+                }
+            }
+        }
+        let roundings = |terms: usize| terms.min(SUM_TERMS as usize) as f64 / 2.0;
+        let relation =
+            (roundings(channels) + TRANSFORM_ROUNDINGS) / (roundings(KERNEL * KERNEL * channels) + 1.0);
+        let errors = direct.iter().zip(&transformed).filter(|(direct, _)| **direct > 0.0);
+        let (mut sum, mut count) = (0.0, 0);
+        for (direct, transformed) in errors {
+            (sum, count) = (sum + relation * transformed / direct, count + 1);
+        }
+        Some(Estimate((sum / f64::from(count.max(1))).sqrt()))
+    }
+}
+
 /// What is known of weights that are integers.
 struct Weights {
     /// The greatest magnitude.
@@ -256,5 +322,105 @@ impl Weights {
         self.largest * growth(&matrices.filter) <= most
             && input.largest() as f64 * growth(&matrices.input) <= most
             && self.reach <= matrices.quotient().limit()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers from a seed, with mean 0 and about variance 1.
+    fn drawn(seed: &mut u64) -> f64 {
+        let mut uniform = || {
+            *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (*seed >> 40) as f64 / (1 << 24) as f64 - 0.5
+        };
+        (0..12).map(|_| uniform()).sum()
+    }
+
+    /// `[3, 3, c, f]`, of which `of` gives the taps by row and column.
+    fn weights([channels, filters]: [usize; 2], mut of: impl FnMut(usize, usize) -> f64) -> Tensor {
+        let mut values = Vec::new();
+        for tap in 0..9 {
+            values.extend((0..channels * filters).map(|_| of(tap / 3, tap % 3) as f32));
+        }
+        Tensor::from_slice(&[3, 3, channels, filters], &values)
+    }
+
+    /// Kernels that lie in a corner cost accuracy in tiles of 4, where many channels are added up; tiles of 2 serve.
+    #[test]
+    fn weights_decide_the_tile() {
+        let mut seed = 5;
+        for channels in [16, 64, 256, 512] {
+            let of = |tile, weights: &Tensor| Estimate::of(tile, weights, [channels, 4]).unwrap().0;
+            let alike = weights([channels, 4], |_, _| drawn(&mut seed));
+            let corner = weights([channels, 4], |row, column| f64::from(u8::from((row, column) == (0, 0))));
+            assert!(of(4, &alike) < MOST_ERROR && of(2, &alike) < 2.5 && of(2, &corner) < 2.5);
+            assert_eq!(of(4, &corner) > MOST_ERROR, channels >= 256, "{channels}");
+        }
+    }
+
+    /// `M x M^T` of a square, each operation rounded to f32.
+    fn both_sides(matrix: &crate::winograd::Matrix, x: &[f32], size: usize) -> Vec<f32> {
+        let dot = |row: &[f64], of: &dyn Fn(usize) -> f32| {
+            row.iter().enumerate().fold(0f32, |sum, (at, factor)| sum + *factor as f32 * of(at))
+        };
+        let rows: Vec<Vec<f32>> =
+            matrix.iter().map(|row| (0..size).map(|j| dot(row, &|i| x[i * size + j])).collect()).collect();
+        rows.iter().flat_map(|left| matrix.iter().map(|row| dot(row, &|i| left[i]))).collect()
+    }
+
+    /// The estimate is within a half of what tiles that are computed in f32 show.
+    #[test]
+    fn estimates_are_near() {
+        let (tile, channels, mut seed) = (4, 64, 3);
+        let by = matrices(tile, true).unwrap();
+        let size = tile + KERNEL - 1;
+        let (mut direct, mut transformed) = (0.0, 0.0);
+        let mut all = Vec::new();
+        for _ in 0..24 {
+            let mut sums = vec![0f32; size * size];
+            let (mut exact, mut one_by_one) = (vec![0f64; tile * tile], vec![0f32; tile * tile]);
+            for _ in 0..channels {
+                let g: Vec<f32> = (0..9).map(|_| drawn(&mut seed) as f32).collect();
+                let d: Vec<f32> = (0..size * size).map(|_| drawn(&mut seed) as f32).collect();
+                let wide: Vec<f64> = (0..size * KERNEL)
+                    .map(|at| (0..3).map(|i| by.filter[at / 3][i] * f64::from(g[i * 3 + at % 3])).sum())
+                    .collect();
+                let kernel = (0..size * size).map(|at| {
+                    (0..3).map(|j| by.filter[at % size][j] * wide[at / size * 3 + j]).sum::<f64>() as f32
+                });
+                let input = both_sides(&by.input, &d, size);
+                for ((sum, g), d) in sums.iter_mut().zip(kernel).zip(input) {
+                    *sum = g.mul_add(d, *sum);
+                }
+                for at in 0..tile * tile {
+                    for tap in 0..9 {
+                        let x = d[(at / tile + tap / 3) * size + at % tile + tap % 3];
+                        exact[at] += f64::from(x) * f64::from(g[tap]);
+                        one_by_one[at] = x.mul_add(g[tap], one_by_one[at]);
+                    }
+                }
+                all.push(g);
+            }
+            let found = both_sides(&by.output, &sums, size);
+            for at in 0..tile * tile {
+                direct += (f64::from(one_by_one[at]) - exact[at]).powi(2);
+                transformed += (f64::from(found[at]) - exact[at]).powi(2);
+            }
+        }
+        let [channels, filters] = [channels, 24];
+        let tensor = weights([channels, filters], {
+            let mut at = 0;
+            let all = &all;
+            move |row, column| {
+                let (channel, filter) = (at / filters % channels, at % filters);
+                at += 1;
+                f64::from(all[filter * channels + channel][row * 3 + column])
+            }
+        });
+        let Estimate(estimate) = Estimate::of(tile, &tensor, [channels, filters]).unwrap();
+        let found = (transformed / direct as f64).sqrt();
+        assert!((0.5..1.5).contains(&(found / estimate)), "{found}, not {estimate}");
     }
 }

@@ -1,6 +1,6 @@
 //! Contractions: register tiles, partial sums, widened blocks of panels, the processor's tiles, the order of tiles.
 
-use super::{Allowed, Picker, kept_in_l2};
+use super::{Allowed, Picker, kept_in_l2, sum_part, sum_terms};
 use crate::error::Result;
 use crate::graph::dim::{product, volume};
 use crate::graph::{DType, Dim, PAIR_DEPTH};
@@ -33,10 +33,6 @@ const PRODUCT_TEMPS: usize = 2;
 /// Vectors of a panel's row that all rows take before the next ones, where elements are lanes: those that one instruction
 /// loads. The registers of the first ones are then free for those of the next step while the others are taken.
 const GROUP: usize = 2;
-
-/// Terms of a partial sum of floats, at most: the rounding error of a long sum grows with the number of partial sums and
-/// with this, not with the number of all terms.
-const SUM_TERMS: i64 = 256;
 
 /// Cache lines of the next panel asked for per iteration of a register tile's inner loop.
 const PREFETCHES: i64 = 4;
@@ -208,9 +204,7 @@ impl RegisterTile {
         let row_loops = pick.count("row_loops", wanted, &loops)?;
         let unroll = pick.pick("unroll", UNROLL, &Allowed::between(1, 64, "steps are written out"))?;
         let sum_terms = match sum.is_float() {
-            true => {
-                pick.pick("sum_terms", SUM_TERMS, &Allowed::between(1, 1 << 20, "terms of a partial sum"))?
-            }
+            true => sum_terms(pick)?,
             false => i64::MAX,
         };
         let short = target.has_element_products() || sum.is_float();
@@ -223,11 +217,7 @@ impl RegisterTile {
 
     /// Parts of a sum over an axis of `extent`, where it is cut: the largest divisor that is not far below the limit.
     pub fn part_of(&self, extent: i64) -> Option<usize> {
-        let limit = self.sum_terms;
-        if extent <= limit {
-            return None;
-        }
-        ((limit / 4).max(1)..=limit).rev().find(|part| extent % part == 0).map(|part| part as usize)
+        (extent > self.sum_terms).then(|| sum_part(extent, self.sum_terms))?.map(|part| part as usize)
     }
 
     /// Steps per iteration of a loop of `extent`: near the number wanted such that none are left over, where there is such.

@@ -55,6 +55,20 @@ pub fn shared_axes(shape: &[Dim], turns: i64) -> usize {
     shape.len()
 }
 
+/// Terms of a partial sum of floats, at most: the rounding error of a long sum grows with the number of partial sums and
+/// with this, not with the number of all terms.
+pub const SUM_TERMS: i64 = 256;
+
+/// The terms that a partial sum of floats may have.
+fn sum_terms(pick: &mut Picker<'_>) -> Result<i64> {
+    pick.pick("sum_terms", SUM_TERMS, &Allowed::between(1, 1 << 20, "terms of a partial sum"))
+}
+
+/// Terms of the parts of a sum of `terms`, where equal ones are not far below the limit: the largest divisor.
+pub fn sum_part(terms: i64, limit: i64) -> Option<i64> {
+    ((limit / 4).max(1)..=limit).rev().find(|part| terms % part == 0)
+}
+
 /// What a group's numbers are chosen for, and those given for it, by name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Settings {

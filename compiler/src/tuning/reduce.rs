@@ -1,6 +1,6 @@
 //! Reductions, alone or among those of a rows group.
 
-use super::{Allowed, CACHE_LINE, Picker};
+use super::{Allowed, CACHE_LINE, Picker, SUM_TERMS, sum_terms};
 use crate::error::Result;
 use crate::graph::Dim;
 use crate::target::Target;
@@ -51,23 +51,61 @@ pub fn quads_hold<'d>(taps: impl Iterator<Item = &'d Dim>, channels: &Dim) -> bo
         && channels.as_const().is_some_and(|channels| channels % QUAD_CHANNELS == 0)
 }
 
-/// Vectors of partial results of a reduction along the vector axis: a power of two, as they are combined in a tree.
+/// Partial results of a reduction along the vector axis.
 #[derive(Clone, Copy, Debug)]
-pub struct Partials(pub usize);
+pub struct Partials {
+    /// Vectors of them: a power of two, as they are combined in a tree.
+    vectors: usize,
+    /// Terms of a partial sum of floats, at most; none where no sum is long.
+    pub sum_terms: Option<i64>,
+}
 
 impl Partials {
-    /// Where no group has a say.
-    pub const CHOSEN: Partials = Partials(PARTIALS);
+    /// Where no group has a say, and no sum.
+    pub const CHOSEN: Partials = Partials { vectors: PARTIALS, sum_terms: None };
 
-    pub fn choose(target: &Target, pick: &mut Picker<'_>) -> Result<Partials> {
+    /// `terms`: those of the longest sum of floats.
+    pub fn choose(target: &Target, terms: Terms, pick: &mut Picker<'_>) -> Result<Partials> {
         let powers = (0..8).map(|power| 1 << power).filter(|&count| count < target.vector_registers as i64);
         let why = format!("powers of two below the {} vector registers", target.vector_registers);
-        pick.count("partials", PARTIALS, &Allowed::one_of(powers.collect(), why)).map(Partials)
+        let vectors = pick.count("partials", PARTIALS, &Allowed::one_of(powers.collect(), why))?;
+        Ok(Partials { vectors, sum_terms: terms.of_part(pick)? })
     }
 
-    /// So many for a reduction of `vectors`, where their number is known: each has one, at least.
+    /// So many vectors for a reduction of `vectors`, where their number is known: each has one, at least.
     pub fn of(self, vectors: Option<usize>) -> usize {
-        vectors.map_or(self.0, |vectors| self.0.min(1 << vectors.max(1).ilog2()))
+        vectors.map_or(self.vectors, |vectors| self.vectors.min(1 << vectors.max(1).ilog2()))
+    }
+}
+
+/// Terms of a reduction, as far as rounding counts them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Terms {
+    /// Nothing is rounded: no sum, or one of integers.
+    Exact,
+    /// So many floats, at most.
+    Floats(i64),
+    /// As many floats as a run has.
+    Unknown,
+}
+
+impl Terms {
+    /// Those of the longer of two reductions.
+    pub fn or(self, other: Terms) -> Terms {
+        match (self, other) {
+            (Terms::Exact, terms) | (terms, Terms::Exact) => terms,
+            (Terms::Floats(one), Terms::Floats(two)) => Terms::Floats(one.max(two)),
+            _ => Terms::Unknown,
+        }
+    }
+
+    /// The terms that a partial sum may have, where the whole may have more.
+    fn of_part(self, pick: &mut Picker<'_>) -> Result<Option<i64>> {
+        match self {
+            Terms::Exact => Ok(None),
+            Terms::Floats(terms) if terms <= SUM_TERMS => Ok(None),
+            Terms::Floats(_) | Terms::Unknown => sum_terms(pick).map(Some),
+        }
     }
 }
 
@@ -77,6 +115,7 @@ pub struct Facts<'a> {
     pub lanes: usize,
     /// Sizes of the reduced axes, where they are known.
     pub reduced: Vec<Option<i64>>,
+    pub terms: Terms,
     /// Whether the elements are those of windows, which neighbouring positions share.
     pub windows: bool,
     /// Positions along the kept axis before the last one, where their number is known.
@@ -115,6 +154,8 @@ pub struct Block {
     pub channels: i64,
     /// Parts of these rows that have all channels before the next part.
     pub parts: i64,
+    /// Terms of a partial sum of floats, at most; none where the sums are short.
+    pub sum_terms: Option<i64>,
 }
 
 impl Block {
@@ -147,7 +188,10 @@ impl Block {
         let chosen = if written_out > 0 { facts.chosen_positions() } else { 1 };
         let positions = pick.count("positions", chosen as usize, &Allowed::between(1, fit, why))?;
         let (channels, parts) = facts.channel_blocks(vectors, pick)?;
-        Ok(Block { written_out, positions, vectors, channels, parts })
+        // What is written out is short enough.
+        let terms = if written_out == facts.reduced.len() { Terms::Exact } else { facts.terms };
+        let sum_terms = terms.of_part(pick)?;
+        Ok(Block { written_out, positions, vectors, channels, parts, sum_terms })
     }
 
     /// Numbers of positions that are computed together, in turn, each as often as there is room for.

@@ -173,13 +173,14 @@ fn the_tiles_of_a_processor_are_for_enough_work() {
 
 #[test]
 fn rows_of_windows_stay_in_a_cache() {
-    use super::reduce::{Block, Facts, SharedRows};
+    use super::reduce::{Block, Facts, SharedRows, Terms};
     let target = target("x86-64-v3");
     let blocks = |size: usize, columns: Option<usize>, rows: Dim, channels| {
         let facts = Facts {
             target: &target,
             lanes: target.lanes(size),
             reduced: vec![Some(3), Some(3)],
+            terms: Terms::Floats(9),
             windows: true,
             positions: columns.map(|columns| columns as i64 - 2),
             halves: false,

@@ -11,6 +11,7 @@ use onnxc::graph::Tensor;
 use serde::{Deserialize, Serialize};
 
 use super::Result;
+use super::algorithm::{self, Algorithm};
 use super::engine::{Compiled, Engine, InputFile, RunTask, Starter, compile_plan};
 use super::plan::{Case, Plan, plan};
 use super::running::{Failure, Settings};
@@ -26,11 +27,11 @@ pub struct Errors {
 }
 
 /// One of the errors.
-type Measure = fn(&Errors) -> f64;
+pub type Measure = fn(&Errors) -> f64;
 
 /// How much more than ONNX Runtime's error is too much, and the error that even a correctly rounded f32 may have.
 const FACTOR: f64 = 4.0;
-const ROUNDING: f64 = 1.0 / (1 << 24) as f64;
+pub const ROUNDING: f64 = 1.0 / (1 << 24) as f64;
 
 /// Columns of engines, in this order.
 pub const COLUMNS: [&str; 3] = ["onnxc", "onnxc --exact", "ONNX Runtime"];
@@ -39,6 +40,8 @@ pub const COLUMNS: [&str; 3] = ["onnxc", "onnxc --exact", "ONNX Runtime"];
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
     pub what: String,
+    /// What onnxc does by default and not with `--exact`.
+    pub algorithm: Option<Algorithm>,
     /// By column; what did not run has none.
     pub errors: BTreeMap<&'static str, Errors>,
 }
@@ -142,6 +145,7 @@ fn measure(
     progress: &dyn Fn(&str),
 ) -> Result<()> {
     let plan = plan(model, &settings.flags, &settings.sizes, folder)?;
+    let algorithm = Some(Algorithm::of(&plan)?);
     for (at, case) in plan.cases.iter().enumerate() {
         let what = match &case.sizes {
             Some(sizes) => format!("{} {sizes}", plan.name),
@@ -178,9 +182,10 @@ fn measure(
             }
         }
         let own = wanted.len() - usize::from(reference.extended);
-        accuracy.lines.push(line(what.clone(), &columns, 0..own));
+        accuracy.lines.push(Line { algorithm, ..line(what.clone(), &columns, 0..own) });
         if reference.extended {
-            accuracy.lines.push(line(format!("{what}, last product"), &columns, own..wanted.len()));
+            let last = line(format!("{what}, last product"), &columns, own..wanted.len());
+            accuracy.lines.push(Line { algorithm, ..last });
         }
     }
     Ok(())
@@ -198,7 +203,7 @@ fn line(what: String, columns: &BTreeMap<&'static str, Vec<Errors>>, range: std:
         Errors { max: worst(|errors| errors.max), rms: worst(|errors| errors.rms) }
     };
     let errors = columns.iter().map(|(column, errors)| (*column, worst(&errors[range.clone()])));
-    Line { what, errors: errors.collect() }
+    Line { what, algorithm: None, errors: errors.collect() }
 }
 
 /// What the reference is, its outputs, and the model with the last product's operand as an output.
@@ -318,7 +323,9 @@ pub fn table(accuracy: &Accuracy) -> String {
             cells.extend(columns.iter().map(|column| shown(line.errors.get(column).map(of))));
             cells.push(ratio(line.ratio(of)));
         }
-        cells.push(if line.is_worse() { "WORSE" } else { "" }.to_string());
+        let marks = [(line.is_worse(), "WORSE"), (algorithm::exceeds(line), "ABOVE")];
+        let marks: Vec<&str> = marks.iter().filter(|(holds, _)| *holds).map(|(_, mark)| *mark).collect();
+        cells.push(marks.join(" "));
         cells
     });
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
@@ -332,7 +339,8 @@ pub fn document(accuracy: &Accuracy) -> String {
         [] => String::new(),
         lines => format!("\n## Without figures\n\n{}", lines.concat()),
     };
-    format!("# Accuracy\n\n{}\n{NOTE}\n{failures}", table(accuracy))
+    let (models, algorithms) = (table(accuracy), algorithm::table(&accuracy.lines));
+    format!("# Accuracy\n\n{models}\n{NOTE}\n\n{algorithms}\n{}\n{failures}", algorithm::NOTE)
 }
 
 const NOTE: &str = "\
@@ -370,6 +378,7 @@ mod tests {
         let both = |error| Errors { max: error, rms: error };
         Line {
             what: "m".into(),
+            algorithm: None,
             errors: BTreeMap::from([("onnxc", both(ours)), ("ONNX Runtime", both(theirs))]),
         }
     }

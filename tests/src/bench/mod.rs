@@ -3,6 +3,7 @@
 //! reference, `gemm` matrix products against the `peak` of the processor.
 
 pub mod accuracy;
+pub mod algorithm;
 pub mod chart;
 pub mod engine;
 pub mod gemm;

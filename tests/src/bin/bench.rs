@@ -14,7 +14,7 @@ use onnxc_tests::bench::engine::{self, Engine};
 use onnxc_tests::bench::gemm::Product;
 use onnxc_tests::bench::plan::{self, Sizes};
 use onnxc_tests::bench::running::{self, Failure, Report, Settings};
-use onnxc_tests::bench::{Result, accuracy, chart, gemm, table};
+use onnxc_tests::bench::{Result, accuracy, algorithm, chart, gemm, table};
 use onnxc_tests::onnx_env;
 use serde::Serialize;
 
@@ -108,7 +108,7 @@ fn bench(args: &Args) -> Result<bool> {
     let progress = |text: &str| eprintln!("{text}");
     let failures = if args.accuracy {
         let accuracy = accuracy::run(&settings, &models, &progress)?;
-        println!("{}", accuracy::table(&accuracy));
+        println!("{}\n{}", accuracy::table(&accuracy), algorithm::table(&accuracy.lines));
         let document = accuracy::document(&accuracy);
         write(&out, &[("accuracy.md", document), ("accuracy.json", json(&accuracy)?)])?;
         accuracy.failures

@@ -16,7 +16,7 @@ use crate::loops::lower::{Lowering, Override, internal, uses};
 use crate::loops::{Access, Buffer, Index, LoopKind, Term};
 use crate::schedule::{Blocks, Group};
 use crate::tuning::chain::Chain as Tuning;
-use crate::tuning::reduce::Partials;
+use crate::tuning::reduce::{Partials, Terms};
 
 /// Where the rows of a block are: values that have the same rows, of which one is alive at a time.
 pub(super) struct Slot {
@@ -168,7 +168,8 @@ impl<'a> Lowering<'a> {
         self.contract_block(&place.batch, place.block.clone())?;
         self.for_each("row", &place.block.rows, LoopKind::Serial, |cx, row| {
             cx.stage(chain, 1, place, Row::At(row.clone()), vec![chain.read, chain.weights]);
-            let partials = cx.row_partials()?;
+            // Of rows of scores, as long as a context, each of the partial results has few.
+            let partials = cx.row_partials(Terms::Exact)?;
             cx.chain_row(chain, place, &row, partials)
         })?;
         self.stage(chain, 2, place, from(), vec![chain.lhs]);

@@ -4,6 +4,7 @@
 //! neighbouring positions of the axis before it are computed together, so that weights and overlapping
 //! windows are loaded once. Otherwise the reduced axes themselves are run in vectors.
 
+mod parts;
 mod quads;
 
 use crate::error::Result;
@@ -13,11 +14,12 @@ use crate::interp;
 use crate::loops::lower::contract::walk::Part;
 use crate::loops::lower::runs::{self, Run};
 use crate::loops::lower::{Lowering, Override, internal};
-use crate::loops::nest::{Nest, hoist, split_vector, vector_lanes, widths, with_hoisted};
+use crate::loops::nest::{Axis, Nest, hoist, split_vector, vector_lanes, widths, with_hoisted};
 use crate::loops::{Buf, Expr, Index, Local, LoopKind, Stmt, Var, visit};
 use crate::scalar::{BinaryFn, ReduceFn};
 use crate::tuning::SHARED_TURNS;
-use crate::tuning::reduce::{Block, Facts, Partials, SharedRows};
+use crate::tuning::reduce::{Block, Facts, Partials, SharedRows, Terms};
+use parts::Registers;
 
 /// The element that changes nothing: what the reference evaluator gives for no elements at all.
 pub(super) fn identity(op: ReduceFn, dtype: DType) -> Result<Expr> {
@@ -61,7 +63,7 @@ impl Lowering<'_> {
         let kept = self.graph.ty(anchor).shape.clone();
         let reduced: Vec<Dim> = axes.iter().map(|&axis| shape[axis].clone()).collect();
         let axes = axes.to_vec();
-        let partials = self.row_partials()?;
+        let partials = self.row_partials(self.terms(op, x, &reduced))?;
         self.for_shared(&kept, &mut |cx, index| {
             let result = cx.reduction(op, x, &reduced, partials, None, &mut |_, inner| {
                 let mut full = index.clone();
@@ -136,18 +138,33 @@ impl Lowering<'_> {
         let lanes = fitting(lanes, axis.extent.as_const());
         let width = lanes * partials.of(axis.extent.as_const().map(|extent| extent as usize / lanes));
         let wide = lanes > 1 && axis.extent.as_const().is_none_or(|extent| extent >= lanes as i64);
+        let whole = Registers { local: total, dtype, shape: vec![1], lanes: 1 };
+        // Others of the group may be no sums.
+        let limit = partials.sum_terms.filter(|_| self.terms(op, x, reduced) != Terms::Exact);
         if !wide {
-            nest.body = with_hoisted(&axis.extent, outer, serial(axis.var, &axis.extent, body));
-            nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
-            return Ok(Expr::Get { local: total, at: zero });
+            let mut level = self.parts_of(&whole, &axis.extent, 1, limit, &mut |cx, from, steps| {
+                vec![cx.serial_from(axis.var, from, steps, &body)]
+            })?;
+            level.stmts = with_hoisted(&axis.extent, outer, level.stmts);
+            let sums = self.level_loops(level, nest.axes, limit, &whole)?;
+            return Ok(Expr::Get { local: sums.local, at: zero });
         }
-        let partial = self.kernel.local("partial", dtype, &[width], lanes);
-        self.fill(partial, width, identity(op, dtype)?);
-        let mut loops = split_vector(&mut self.kernel, axis.var, &axis.extent, width, lanes, &body);
-        retarget(&mut loops, total, partial);
-        nest.body = with_hoisted(&axis.extent, outer, loops);
-        nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
-        self.combine_partials(op, partial, total, width, lanes);
+        let partial = Registers {
+            local: self.kernel.local("partial", dtype, &[width], lanes),
+            dtype,
+            shape: vec![width],
+            lanes,
+        };
+        let clear = self.set_registers(&partial, &identity(op, dtype)?);
+        clear.into_iter().for_each(|stmt| self.push(stmt));
+        let mut level = self.parts_of(&partial, &axis.extent, width, limit, &mut |cx, from, steps| {
+            let mut loops = cx.vectors_from(axis.var, from, steps, [width, lanes], &body);
+            retarget(&mut loops, total, partial.local);
+            loops
+        })?;
+        level.stmts = with_hoisted(&axis.extent, outer, level.stmts);
+        let sums = self.level_loops(level, nest.axes, limit, &partial)?;
+        self.combine_partials(op, sums.local, total, width, lanes);
         Ok(Expr::Get { local: total, at: zero })
     }
 
@@ -177,12 +194,38 @@ impl Lowering<'_> {
         product.is_some_and(|product| product.origin == sum.origin)
     }
 
-    /// Sets every element of a local of one axis.
-    fn fill(&mut self, local: Local, width: usize, value: Expr) {
-        let var = self.kernel.loop_var("v");
-        let body = vec![Stmt::Set { local, at: vec![Index::var(var)], value }];
-        let (lo, hi) = (Index::zero(), Index::int(width as i64));
-        self.push(Stmt::For { var, lo, hi, step: 1, kind: LoopKind::Vector, body });
+    /// A loop over the elements of an axis from one of them on, in vectors of `width` elements, then of `lanes`.
+    fn vectors_from(
+        &mut self,
+        var: Var,
+        from: &Index,
+        extent: &Dim,
+        [width, lanes]: [usize; 2],
+        body: &[Stmt],
+    ) -> Vec<Stmt> {
+        if *from == Index::zero() {
+            return split_vector(&mut self.kernel, var, extent, width, lanes, body);
+        }
+        let own = self.kernel.loop_var("x");
+        let mut body = body.to_vec();
+        visit::substitute(&mut body, var, &from.add(&Index::var(own)));
+        split_vector(&mut self.kernel, own, extent, width, lanes, &body)
+    }
+
+    /// The same, one element at a time.
+    fn serial_from(&mut self, var: Var, from: &Index, extent: &Dim, body: &[Stmt]) -> Stmt {
+        if *from == Index::zero() {
+            return parts::over(Axis { var, extent: extent.clone(), kind: LoopKind::Serial }, body.to_vec());
+        }
+        self.turns(body, var, from, extent, LoopKind::Serial)
+    }
+
+    /// The terms of a reduction of `x` over axes of these sizes.
+    pub(super) fn terms(&self, op: ReduceFn, x: ValueId, reduced: &[Dim]) -> Terms {
+        if op != ReduceFn::Sum || !self.graph.ty(x).dtype.is_float() {
+            return Terms::Exact;
+        }
+        volume(reduced).map_or(Terms::Unknown, Terms::Floats)
     }
 
     /// Adds the vectors of `partial` to its first one, halves of that one's lanes to each other, then the last lanes to `total`: a
@@ -245,6 +288,7 @@ impl Lowering<'_> {
             target: self.target,
             lanes,
             reduced: reduced.iter().map(Dim::as_const).collect(),
+            terms: self.terms(op, x, &reduced),
             windows: window.is_some(),
             positions: columns.as_const(),
             halves: self.multiplies_halves(op, x),
@@ -256,8 +300,8 @@ impl Lowering<'_> {
         let mut pick = self.picker();
         let block = Block::choose(&facts, &mut pick)?;
         self.tuned(pick)?;
-        let written_out = block.written_out;
-        let job = Job { op, axes: axes.to_vec(), x, anchor, dtype, reduced, written_out };
+        let Block { written_out, sum_terms, .. } = block;
+        let job = Job { op, axes: axes.to_vec(), x, anchor, dtype, reduced, written_out, sum_terms };
         let columns = runs::greedy(&columns, &block.runs(columns.as_const()));
         let blocks = match row.filter(|_| block.channels > 0) {
             Some(row) => {
@@ -387,15 +431,15 @@ impl Lowering<'_> {
         })
     }
 
-    /// Registers for the results at `places`, in which channels have `lane`; `add` combines the elements in them, then they are
-    /// stored.
+    /// Registers for the results at `places`, in which channels have `lane`; `add` combines the elements in them, or in others that it
+    /// gives, then they are stored.
     fn for_results(
         &mut self,
         job: &Job,
         places: &[Vec<Index>],
         lane: Var,
         width: usize,
-        add: &mut dyn FnMut(&mut Self, Local) -> Result<()>,
+        add: &mut dyn FnMut(&mut Self, Local) -> Result<Local>,
     ) -> Result<()> {
         let acc = self.kernel.local("acc", job.dtype, &[places.len(), width], width);
         let at = |block: usize| sum_at(block, lane, width);
@@ -406,7 +450,7 @@ impl Lowering<'_> {
             Ok(())
         })?;
         self.push_lanes(lane, width, lanes);
-        add(self, acc)?;
+        let acc = add(self, acc)?;
         let stmts = self.scope(|cx| {
             for (block, place) in places.iter().enumerate() {
                 let value = Expr::Get { local: acc, at: at(block) };
@@ -428,7 +472,7 @@ impl Lowering<'_> {
         acc: Local,
         lane: Var,
         width: usize,
-    ) -> Result<()> {
+    ) -> Result<Local> {
         let combine = |cx: &mut Self, inner: &[Index]| -> Result<()> {
             for (block, place) in places.iter().enumerate() {
                 let value = cx.expr_at(job.x, &job.element(place, inner))?;
@@ -440,18 +484,46 @@ impl Lowering<'_> {
         };
         let (outer, inner) = job.reduced.split_at(job.reduced.len() - job.written_out);
         let sizes: Vec<usize> = inner.iter().map(|dim| dim.as_const().unwrap_or(1) as usize).collect();
-        self.for_shape(outer, LoopKind::Serial, &mut |cx, head| {
-            let before = std::mem::replace(&mut cx.share_loads, job.written_out > 0);
+        let (nest, head) = Nest::over(&mut self.kernel, outer);
+        for axis in &nest.axes {
+            self.extents.insert(axis.var, axis.extent.clone());
+        }
+        let before = std::mem::replace(&mut self.share_loads, job.written_out > 0);
+        let stmts = self.scope(|cx| {
             let stmts = cx.scope(|cx| {
                 crate::infer::indices(&sizes).try_for_each(|rest| {
                     let rest = rest.into_iter().map(|i| Index::int(i as i64));
                     combine(cx, &head.iter().cloned().chain(rest).collect::<Vec<_>>())
                 })
-            });
-            cx.share_loads = before;
-            cx.push_lanes(lane, width, stmts?);
+            })?;
+            cx.push_lanes(lane, width, stmts);
             Ok(())
-        })
+        });
+        self.share_loads = before;
+        let registers =
+            Registers { local: acc, dtype: job.dtype, shape: vec![places.len(), width], lanes: width };
+        self.add_elements(&registers, nest.axes, stmts?, job)
+    }
+
+    /// Loops around statements that add elements, a term or a few of each result, up in registers. Gives those of the sums.
+    fn add_elements(
+        &mut self,
+        acc: &Registers,
+        mut axes: Vec<Axis>,
+        body: Vec<Stmt>,
+        job: &Job,
+    ) -> Result<Local> {
+        let written_out = job.reduced[job.reduced.len() - job.written_out..].iter();
+        let terms = written_out.fold(Dim::ONE, |terms, extent| terms * extent.clone()).as_const();
+        let limit = job.sum_terms.zip(terms).map(|(limit, terms)| (limit / terms.max(1)).max(1));
+        let Some(Axis { var, extent, .. }) = axes.pop() else {
+            body.into_iter().for_each(|stmt| self.push(stmt));
+            return Ok(acc.local);
+        };
+        let level = self.parts_of(acc, &extent, 1, limit, &mut |cx, from, steps| {
+            vec![cx.serial_from(var, from, steps, &body)]
+        })?;
+        Ok(self.level_loops(level, axes, limit, acc)?.local)
     }
 
     /// Statements as one vector loop over the lanes of a register, which `lane` stands for in them.
@@ -487,6 +559,8 @@ struct Job {
     reduced: Vec<Dim>,
     /// Innermost reduced axes whose elements are written out.
     written_out: usize,
+    /// Terms of a partial sum of floats, at most, where sums are cut.
+    sum_terms: Option<i64>,
 }
 
 impl Job {
@@ -510,17 +584,6 @@ fn channel_runs(extent: &Dim, lanes: usize, vectors: usize) -> Vec<Run> {
     sizes.push(1);
     sizes.dedup();
     runs::greedy(extent, &sizes)
-}
-
-fn serial(var: Var, extent: &Dim, body: Vec<Stmt>) -> Vec<Stmt> {
-    vec![Stmt::For {
-        var,
-        lo: Index::zero(),
-        hi: Index::dim(extent.clone()),
-        step: 1,
-        kind: LoopKind::Serial,
-        body,
-    }]
 }
 
 /// Lanes that leave few single elements behind whole vectors of a loop: up to a quarter of those that the values have.

@@ -11,7 +11,7 @@ use crate::loops::nest::Nest;
 use crate::loops::{Access, Buf, Buffer, Index, LoopKind};
 use crate::scalar::BinaryFn;
 use crate::schedule::KeptRow;
-use crate::tuning::reduce::Partials;
+use crate::tuning::reduce::{Partials, Terms};
 
 impl Lowering<'_> {
     pub(super) fn rows(&mut self) -> Result<()> {
@@ -28,7 +28,7 @@ impl Lowering<'_> {
             let buffer = Buffer { name: "scratch".into(), dtype, len, access: Access::ReadWrite };
             (self.kernel.buffers.push(buffer), kept)
         });
-        let partials = self.row_partials()?;
+        let partials = self.row_partials(self.longest_sum(&row))?;
         let rows = &mut |cx: &mut Self, index: Vec<Index>| {
             if let Some((buf, kept)) = &kept {
                 let slot = Slot::of_row(kept.value, index[kept.axis].clone(), kept.elements);
@@ -45,10 +45,19 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The numbers that the reductions of a rows group take.
-    pub(super) fn row_partials(&mut self) -> Result<Partials> {
+    /// The terms of the longest sum of a rows group whose rows have this shape.
+    pub(super) fn longest_sum(&self, row: &[Dim]) -> Terms {
+        let nodes = self.group.nodes.iter().map(|&node| &self.graph.nodes[node]);
+        nodes.fold(Terms::Exact, |terms, node| match node.op {
+            Op::Reduce { op, .. } => terms.or(self.terms(op, node.inputs[0], row)),
+            _ => terms,
+        })
+    }
+
+    /// The numbers that reductions of so many terms take.
+    pub(super) fn row_partials(&mut self, terms: Terms) -> Result<Partials> {
         let mut pick = self.picker();
-        let partials = Partials::choose(self.target, &mut pick)?;
+        let partials = Partials::choose(self.target, terms, &mut pick)?;
         self.tuned(pick)?;
         Ok(partials)
     }

@@ -27,6 +27,7 @@ mod empty;
 mod order;
 mod rows;
 mod shared;
+mod sums;
 
 /// A reproducible source of choices.
 struct Dice(u64);
@@ -455,6 +456,23 @@ fn check_against(
     target: &Target,
     execute: Execute<'_, Kernel>,
 ) -> Result<(), String> {
+    let (actual, kernels) = outputs(graph, inputs, fuse, target, execute)?;
+    for ((name, _), (expected, actual)) in graph.outputs.iter().zip(expected.iter().zip(&actual)) {
+        if !same(expected, actual) {
+            return Err(format!("{name} is {actual:?}, not {expected:?}\n{kernels}"));
+        }
+    }
+    Ok(())
+}
+
+/// Lowers a graph and runs it; gives the outputs and the kernels' text.
+fn outputs(
+    graph: &Graph,
+    inputs: &[Tensor],
+    fuse: bool,
+    target: &Target,
+    execute: Execute<'_, Kernel>,
+) -> Result<(Vec<Tensor>, String), String> {
     let text = |error: crate::error::Error| error.to_string();
     let program =
         schedule(graph, schedule::Options { fuse, in_place: false, ..Default::default() }).map_err(text)?;
@@ -470,13 +488,7 @@ fn check_against(
     };
     let kernels = Kernels::new(graph, &program, &build).map_err(text)?;
     let actual = program::run(graph, &program, &kernels, inputs, execute).map_err(text)?;
-    for ((name, _), (expected, actual)) in graph.outputs.iter().zip(expected.iter().zip(&actual)) {
-        if !same(expected, actual) {
-            let kernels: String = kernels.groups.iter().map(|kernel| kernel.to_string()).collect();
-            return Err(format!("{name} is {actual:?}, not {expected:?}\n{kernels}"));
-        }
-    }
-    Ok(())
+    Ok((actual, kernels.groups.iter().map(|kernel| kernel.to_string()).collect()))
 }
 
 fn fixed_target() -> Target {

@@ -185,7 +185,7 @@ impl Lowering<'_> {
         acc: Local,
         lane: Var,
         width: usize,
-    ) -> Result<()> {
+    ) -> Result<Local> {
         let stmts = self.scope(|cx| {
             for quad in quads {
                 let bytes = quad.bytes.clone();
@@ -204,6 +204,6 @@ impl Lowering<'_> {
             Ok(())
         })?;
         self.push_lanes(lane, width, stmts);
-        Ok(())
+        Ok(acc)
     }
 }
