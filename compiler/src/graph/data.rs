@@ -115,9 +115,10 @@ impl Graph {
         self.result_symbols().map(|sym| self.data[&sym].value).collect()
     }
 
-    /// The data symbols that the types of outputs and the assumptions mention.
+    /// The data symbols that the types and ranks of outputs and the assumptions mention.
     fn result_symbols(&self) -> impl Iterator<Item = Sym> {
         let outputs = self.outputs.iter().flat_map(|(_, value)| &self.ty(*value).shape);
+        let outputs = outputs.chain(self.any_rank.values().map(|own| &own.rank));
         let assumed = self.assumptions.requirements().flat_map(|own| [&own.left, &own.right]);
         let symbols: BTreeSet<Sym> = match self.data.is_empty() {
             true => BTreeSet::new(),

@@ -8,8 +8,8 @@ use std::fmt::{self, Write};
 use crate::graph::build::known_elements;
 use crate::graph::op::Shapes;
 use crate::graph::{
-    Assumption, Constant, DType, Def, Dim, Graph, Growth, MapFn, Node, Op, Panels, Requirement, RhsLayout,
-    Tensor, TensorType, Trees, Value, ValueId,
+    AnyRank, Assumption, Constant, DType, Def, Dim, Graph, Growth, MapFn, Node, Op, Panels, Requirement,
+    RhsLayout, Tensor, TensorType, Trees, Value, ValueId,
 };
 
 /// Constants of up to this many elements are written as numbers.
@@ -101,6 +101,9 @@ impl Printer<'_> {
         write!(self.out, "{indent}  return")?;
         for (at, (name, value)) in graph.outputs.iter().enumerate() {
             write!(self.out, "{} {value} {name:?}", if at == 0 { "" } else { "," })?;
+            if let Some(AnyRank { rank, least }) = graph.any_rank.get(&at) {
+                write!(self.out, " rank {rank} from {least}")?;
+            }
         }
         write!(self.out, "\n{indent}}}")?;
         if depth == 0 { writeln!(self.out) } else { Ok(()) }

@@ -146,7 +146,9 @@ fn store_output_dims(
         if apart.has(port) {
             continue;
         }
-        for (axis, dim) in graph.output_ty(at).shape.iter().enumerate() {
+        // Of one whose rank the run decides, all that is not known to be there is written with it.
+        let own_axes = graph.any_rank.get(&at).map_or(usize::MAX, |own| own.least);
+        for (axis, dim) in graph.output_ty(at).shape.iter().enumerate().take(own_axes) {
             if !dim.is_const() && !plan.dynamic.decides(dim) {
                 let size = sizes.value(b, dim)?;
                 b.store(Place::Dim(port, axis as u32), size);
