@@ -504,8 +504,11 @@ impl Prepared<'_> {
                 &options,
             )
         };
-        for (buffer, tensor) in self.outputs.iter_mut().zip(&outputs).filter(|(buffer, _)| buffer.late) {
-            buffer.data = self.heap.blocks().remove(&tensor.data.addr());
+        for (buffer, tensor) in self.outputs.iter_mut().zip(&outputs) {
+            buffer.rank = usize::try_from(tensor.rank).unwrap_or(0);
+            if buffer.late {
+                buffer.data = self.heap.blocks().remove(&tensor.data.addr());
+            }
         }
         self.heap.check()?;
         if status == Status::OK {
@@ -587,7 +590,7 @@ pub fn output_shapes(graph: &Graph, inputs: &[Option<Tensor>]) -> Result<Vec<Opt
         if let Some(growth) = graph.state_of_output(at).and_then(|state| state.growth.as_ref()) {
             shape[growth.axis] = growth.next.clone();
         }
-        match shape.iter().any(|dim| graph.is_data_dim(dim)) {
+        match graph.any_rank.contains_key(&at) || shape.iter().any(|dim| graph.is_data_dim(dim)) {
             true => Ok(None),
             false => shape.iter().map(|dim| size(name, dim)).collect::<Result<Vec<usize>>>().map(Some),
         }

@@ -8,6 +8,8 @@ mod many;
 mod messages;
 #[path = "cli/outputs.rs"]
 mod outputs;
+#[path = "cli/ranks.rs"]
+mod ranks;
 #[path = "cli/small.rs"]
 mod small;
 #[path = "cli/targets.rs"]
@@ -130,6 +132,7 @@ fn wrong_usage_has_its_own_exit_code() {
         &[],
         &["digits.onnx", "-O", "9"],
         &["digits.onnx", "--input-dim", "batch"],
+        &["digits.onnx", "--input-shape", "image"],
         &["digits.onnx", "--target", "no-such-machine"],
         &["digits.onnx", "--mcpu", "z80"],
         &["digits.onnx", "-o", "-"],

@@ -214,14 +214,19 @@ pub enum DimKind {
 /// What `onnxc_value_info.symbols` has for a [`DimKind::Formula`].
 const FORMULA: i32 = -2;
 
+/// The same for an axis that an output whose rank the run decides may lack.
+const OPTIONAL: i32 = -3;
+
 /// An input or output of a model.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ValueInfo {
     pub name: String,
     /// Number of the element type in ONNX.
     pub dtype: i32,
-    /// Sizes; `None` where symbolic.
+    /// Sizes; `None` where symbolic. Of an output whose rank the run decides, as many as the highest rank has.
     pub dims: Vec<Option<i64>>,
+    /// The least rank, less than the number of dims where the run decides the rank.
+    pub least_rank: usize,
     /// Per dimension: what decides it.
     pub kinds: Vec<DimKind>,
     /// Per dimension: number of the model's symbol that it is.
@@ -397,6 +402,7 @@ impl Model {
             kinds: dims.iter().zip(&symbols).map(kind).collect(),
             symbols: symbols.iter().map(|&symbol| usize::try_from(symbol).ok()).collect(),
             texts: (0..rank).map(|axis| (dims[axis] < 0).then(|| text(axis))).collect(),
+            least_rank: symbols.iter().rposition(|&symbol| symbol != OPTIONAL).map_or(0, |last| last + 1),
             dims: dims.iter().map(|&dim| (dim >= 0).then_some(dim)).collect(),
             has_default: record.has_default != 0,
             element_bytes: record.element_bytes as usize,

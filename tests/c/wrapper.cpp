@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "any_rank.h"
 #include "kinds.h"
 #include "pairs.h"
 #include "sums.h"
@@ -157,8 +158,25 @@ static int dims() {
     return 0;
 }
 
+/* Outputs whose rank the run decides. */
+static int ranks() {
+    onnxc::Model model(any_rank_model());
+    using Sizes = std::vector<std::int64_t>;
+    for (const std::int64_t n : {1, 2}) {
+        std::vector<std::int64_t> x(static_cast<std::size_t>(6 * n), 1);
+        for (const bool whole : {true, false}) {
+            const onnxc::Outputs outputs = model.run({{x, {2, n, 3}}, onnxc::Tensor(whole)});
+            EXPECT(copy(outputs["y"].dims()) == (n == 1 ? Sizes{2, 3} : Sizes{2, n, 3}));
+            EXPECT(copy(outputs["y"].as<std::int64_t>()) == x);
+            EXPECT(copy(outputs["z"].dims()) == (whole ? Sizes{} : Sizes{3}));
+            EXPECT(outputs["z"].as<std::int64_t>()[0] == (whole ? 6 * n : 2 * n));
+        }
+    }
+    return 0;
+}
+
 int main() {
-    if (symbolic() != 0 || kinds() != 0 || state() != 0 || dims() != 0) {
+    if (symbolic() != 0 || kinds() != 0 || ranks() != 0 || state() != 0 || dims() != 0) {
         return 1;
     }
     std::puts("good");

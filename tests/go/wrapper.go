@@ -1,8 +1,9 @@
-// The package onnxc on models with values of all kinds: pairs and kinds of src/sample_models.rs.
+// The package onnxc on models with values of all kinds: pairs, kinds and any_rank of src/sample_models.rs.
 package main
 
 // #cgo pkg-config: onnxc
-// #cgo LDFLAGS: ${SRCDIR}/pairs.o ${SRCDIR}/kinds.o
+// #cgo LDFLAGS: ${SRCDIR}/pairs.o ${SRCDIR}/kinds.o ${SRCDIR}/any_rank.o
+// #include "any_rank.h"
 // #include "kinds.h"
 // #include "pairs.h"
 import "C"
@@ -97,8 +98,28 @@ func kinds() {
 	expect("data", onnxc.Slice[float32](named["pieces.data"]), []float32{0, 2, 0, 15, 7})
 }
 
+// Outputs whose rank the run decides.
+func ranks() {
+	model := load(unsafe.Pointer(C.any_rank_model()))
+	for n, wanted := range map[int64][]int64{1: {2, 3}, 2: {2, 2, 3}} {
+		x := make([]int64, 6*n)
+		for at := range x {
+			x[at] = int64(at)
+		}
+		outputs, err := model.Run(onnxc.Of(x, 2, n, 3), onnxc.Of([]bool{true}))
+		if err != nil {
+			log.Fatal(err)
+		}
+		expect("dims", outputs[0].Dims, wanted)
+		expect("elements", append([]int64{}, onnxc.Slice[int64](outputs[0])...), x)
+		expect("rank 0", outputs[1].Dims, []int64{})
+		expect("sum", onnxc.Slice[int64](outputs[1])[0], 3*n*(6*n-1))
+	}
+}
+
 func main() {
 	symbolic()
 	kinds()
+	ranks()
 	fmt.Println("good")
 }

@@ -255,6 +255,16 @@ pub const KINDS: &[Kind] = &[
         attack.output(|_, _| true)?.rank -= 1;
         Some(&[Status::BAD_RANK])
     }),
+    early("output of a rank that the run may decide, without room for the highest", |attack| {
+        let infos = attack.outputs_info;
+        let at = infos.iter().rposition(|info| info.least_rank < info.dims.len())?;
+        attack.arguments.outputs[at].rank = infos[at].least_rank as i32;
+        Some(&[Status::BAD_RANK])
+    }),
+    early("output of a rank above the highest", |attack| {
+        attack.output(|_, info| info.least_rank < info.dims.len())?.rank += 1;
+        Some(&[Status::BAD_RANK])
+    }),
     early("output without dims", |attack| {
         attack.output(|_, info| !info.dims.is_empty())?.dims = std::ptr::null_mut();
         Some(&[Status::NULL_POINTER])

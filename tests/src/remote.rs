@@ -336,6 +336,9 @@ fn read_values(from: &mut dyn Read) -> io::Result<Vec<ValueInfo>> {
     (0..get(from)?).map(|_| read_value(from)).collect()
 }
 
+/// The symbol of an axis that an output whose rank the run decides may lack.
+const OPTIONAL: i64 = -3;
+
 fn read_value(from: &mut dyn Read) -> io::Result<ValueInfo> {
     let (name, value) = (get_text(from)?, get_text(from)?);
     let [part, dtype, has_default, element_bytes] = [get(from)?, get(from)?, get(from)?, get(from)?];
@@ -343,6 +346,7 @@ fn read_value(from: &mut dyn Read) -> io::Result<ValueInfo> {
         name,
         dtype: dtype as i32,
         dims: vec![],
+        least_rank: 0,
         kinds: vec![],
         symbols: vec![],
         texts: vec![],
@@ -363,6 +367,9 @@ fn read_value(from: &mut dyn Read) -> io::Result<ValueInfo> {
         });
         info.symbols.push(usize::try_from(symbol).ok());
         info.texts.push(Some(text).filter(|text| !text.is_empty()));
+        if symbol != OPTIONAL {
+            info.least_rank = info.dims.len();
+        }
     }
     Ok(info)
 }

@@ -1,6 +1,6 @@
 //! Small models that wrappers of several languages are tried on.
 
-use onnxc_proto::build;
+use onnxc_proto::{ModelProto, NodeProto, build};
 use prost::Message;
 
 /// `twice = concat(x, -x)` along the first axis, `x` f32[batch, 3].
@@ -40,6 +40,37 @@ pub fn all_kinds() -> Vec<u8> {
         build::untyped("pieces"),
     ];
     build::model(21, build::graph(inputs, nodes, outputs)).encode_to_vec()
+}
+
+/// `y` is `x`, i64[2, n, 3], without the axis of size `n` where that is 1; `z` is the sum of `x` where `whole` holds, and else its sums
+/// over the first two axes.
+pub fn any_rank() -> ModelProto {
+    let choose = |condition: &str, output: &str, [then, otherwise]: [NodeProto; 2]| {
+        let body = |node: NodeProto| {
+            let output = build::untyped(&node.output[0]);
+            build::graph(vec![], vec![node], vec![output])
+        };
+        let then = build::subgraph("then_branch", body(then));
+        build::node("If", &[condition], &[output])
+            .with(then)
+            .with(build::subgraph("else_branch", body(otherwise)))
+    };
+    let node = build::node;
+    let sum =
+        |output: &str, inputs: &[&str]| node("ReduceSum", inputs, &[output]).with(build::int("keepdims", 0));
+    let nodes = vec![
+        node("Shape", &["x"], &["sizes"]),
+        node("Gather", &["sizes", "one"], &["size"]),
+        node("Equal", &["size", "one"], &["is_one"]),
+        choose("is_one", "y", [node("Squeeze", &["x", "one"], &["t"]), node("Identity", &["x"], &["e"])]),
+        choose("whole", "z", [sum("all", &["x"]), sum("columns", &["x", "axes"])]),
+    ];
+    let no_dims: [i64; 0] = [];
+    let inputs = vec![build::value("x", 7, &["2", "n", "3"]), build::value("whole", 9, &no_dims)];
+    let mut graph = build::graph(inputs, nodes, vec![build::untyped("y"), build::untyped("z")]);
+    graph.initializer =
+        vec![build::i64_tensor("one", &[1], vec![1]), build::i64_tensor("axes", &[2], vec![0, 1])];
+    build::model(17, graph)
 }
 
 /// `more = concat(rows, x)`, which is a state, and `y` its sum.

@@ -17,6 +17,7 @@ use onnxc::target::Target;
 use onnxc::tuning::Goal;
 use onnxc_tests::abi;
 use onnxc_tests::object::{c_kernel, host, include_dir, must, run_c, runtime, source, write};
+use onnxc_tests::sample_models::any_rank;
 
 fn origin(graph: &mut Graph, name: &str, op_type: &str) -> OriginId {
     let index = graph.origins.len();
@@ -282,10 +283,20 @@ fn bounds_that_multiply_are_allocated_at_their_sizes() {
     run_text("multiplied", include_str!("../c/multiplied.onnxir"));
 }
 
-/// Compiles a graph and runs the C program of its name with it.
+#[test]
+fn outputs_have_the_rank_of_the_run_and_nothing_leaks() {
+    let import =
+        onnxc::import::import(&any_rank(), &Default::default(), &onnxc::import::NoExternalData).unwrap();
+    run_graph("any_rank", &import.graph);
+}
+
+/// Compiles a graph in its text form and runs the C program of its name with it.
 fn run_text(name: &str, text: &str) {
-    let graph = onnxc::graph::parse::parse(text).unwrap();
-    assert_eq!(onnxc::graph::verify::verify(&graph), Ok(()));
+    run_graph(name, &onnxc::graph::parse::parse(text).unwrap());
+}
+
+fn run_graph(name: &str, graph: &Graph) {
+    assert_eq!(onnxc::graph::verify::verify(graph), Ok(()));
     let dir = tempfile::tempdir().unwrap();
     for opt_level in [0, 3] {
         let options = onnxc::Options {

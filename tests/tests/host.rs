@@ -2,6 +2,7 @@
 //! The whole official suite runs in the interpreter in `conformance`.
 
 use onnxc::graph::{Builder, DType, Graph, Origin, Tensor, TensorType};
+use onnxc::import::{NoExternalData, import};
 use onnxc::native::{self, Models};
 use onnxc::tuning::Goal;
 use onnxc_proto::build;
@@ -9,6 +10,7 @@ use onnxc_tests::compile::compile_for;
 use onnxc_tests::interpreted::Interpreted;
 use onnxc_tests::misuse;
 use onnxc_tests::object::{host, write};
+use onnxc_tests::sample_models::any_rank;
 use prost::Message;
 
 /// The graph of a file test.
@@ -80,6 +82,29 @@ fn sizes_that_data_decide() {
 }
 
 #[test]
+fn ranks_that_the_run_decides() {
+    let graph = import(&any_rank(), &Default::default(), &NoExternalData).unwrap().graph;
+    with_graph(graph, |model, interpreted| {
+        for n in 0..4 {
+            let x = Tensor::from_slice(&[2, n, 3], &(0..6 * n as i64).collect::<Vec<_>>());
+            for whole in [false, true] {
+                let inputs = [x.clone(), Tensor::scalar(whole)];
+                let found = same(model, interpreted, &inputs, &[None, None]).unwrap();
+                let shapes = found.iter().map(|tensor| tensor.shape.clone()).collect::<Vec<_>>();
+                let y = if n == 1 { vec![2, 3] } else { vec![2, n, 3] };
+                assert_eq!(shapes, [y, if whole { vec![] } else { vec![3] }]);
+                let given: Vec<_> = shapes.into_iter().map(Some).collect();
+                assert_eq!(same(model, interpreted, &inputs, &given).unwrap(), found);
+                assert_eq!(
+                    model.run_guarded(&self::given(&inputs), &given, &Default::default()).unwrap(),
+                    found
+                );
+            }
+        }
+    });
+}
+
+#[test]
 fn loops_and_choices() {
     with_both(&graph("loop_with_growing_state"), |model, interpreted| {
         for (x, limit, flag) in
@@ -108,6 +133,13 @@ fn refusals() {
             assert!(result.as_ref().is_ok_and(|&calls| calls >= 30), "{name}: {result:?}");
         });
     };
+    let any_rank = import(&any_rank(), &Default::default(), &NoExternalData).unwrap().graph;
+    let inputs = [Tensor::from_slice(&[2, 1, 3], &[5i64; 6]), Tensor::scalar(false)];
+    with_graph(any_rank, |model, interpreted| {
+        let shapes = [Some(vec![2, 3]), Some(vec![3])];
+        let calls = misuse::compare(model, interpreted, &given(&inputs), &shapes);
+        assert!(calls.as_ref().is_ok_and(|&calls| calls >= 30), "{calls:?}");
+    });
     refused("static", std::slice::from_ref(&x), &[Some(vec![4, 8])]);
     refused("symbolic", &[x], &[Some(vec![4, 8]), Some(vec![4, 1])]);
     refused("data_sized", &[vector(&[1, 2]), vector(&[4])], &[Some(vec![4, 3]), Some(vec![2])]);

@@ -11,6 +11,7 @@ use onnxc_tests::onnx_env::WHEEL;
 use onnxc_tests::prefix::{self, root};
 use onnxc_tests::sample_models;
 use onnxc_tests::{drawn, expected, suite};
+use prost::Message;
 use tempfile::TempDir;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
@@ -153,12 +154,13 @@ fn go_values_of_all_kinds() {
     assert_eq!(stdout(pkg_config(&mut go)), "good\n");
 }
 
-/// Objects and headers of `pairs`, `kinds` and `sums`.
+/// Objects and headers of `pairs`, `kinds`, `sums` and `any_rank`.
 fn compile_samples(dir: &Path) {
     for (name, model, options) in [
         ("pairs", sample_models::symbolic(), &[][..]),
         ("kinds", sample_models::all_kinds(), &[]),
         ("sums", sample_models::sums(), &["--state", "rows=more"]),
+        ("any_rank", sample_models::any_rank().encode_to_vec(), &[]),
     ] {
         let path = dir.join(format!("{name}.onnx"));
         std::fs::write(&path, model).unwrap();
@@ -175,7 +177,7 @@ fn cpp_values_of_all_kinds() {
     cxx.args(["-std=c++17", "-g", "-Wall", "-Wextra", "-pedantic", "-Wshadow", "-Wconversion", "-Werror"]);
     cxx.arg("-fsanitize=address,undefined").arg("-I").arg(prefix().join("include")).arg("-I").arg(dir.path());
     cxx.arg(source("wrapper.cpp"))
-        .args(["pairs", "kinds", "sums"].map(|name| dir.path().join(format!("{name}.o"))));
+        .args(["pairs", "kinds", "sums", "any_rank"].map(|name| dir.path().join(format!("{name}.o"))));
     cxx.arg(prefix().join("lib/libonnxc_runtime_support.a")).args(["-lpthread", "-ldl", "-lm", "-o"]);
     must(cxx.arg(&program));
     assert_eq!(stdout(&mut Command::new(&program)), "good\n");

@@ -201,7 +201,10 @@ impl<'g> Model<'g> {
         let inputs = inputs.collect::<Result<Vec<_>>>()?;
         let outputs = given.1.iter().enumerate().zip(pairs);
         let outputs = outputs
-            .map(|((at, (name, _)), names)| Port::output(name, graph.output_ty(at), names, &value))
+            .map(|((at, (name, _)), names)| {
+                let ty = (graph.output_ty(at), graph.any_rank.contains_key(&at));
+                Port::output(name, ty, names, &value)
+            })
             .collect();
         Ok(Model { graph, symbols, told, inputs, outputs, threads: false })
     }
@@ -213,7 +216,10 @@ impl<'g> Model<'g> {
     /// `f32[batch, 4]`
     fn type_text(&self, port: &Port<'_>) -> String {
         let dims: Vec<String> = port.ty.shape.iter().map(|dim| self.graph.dim_text(dim)).collect();
-        line(&format!("{}[{}]", port.ty.dtype, dims.join(", ")))
+        let output = self.graph.outputs.iter().position(|(name, _)| port.any_rank && name == port.name);
+        let rank = output.and_then(|at| self.graph.any_rank.get(&at));
+        let rank = rank.map_or(String::new(), |own| format!("; {}", own.text(port.ty.rank())));
+        line(&format!("{}[{}]{rank}", port.ty.dtype, dims.join(", ")))
     }
 
     fn outputs_struct(&self) -> String {

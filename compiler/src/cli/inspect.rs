@@ -9,7 +9,7 @@ use crate::cli::args::InspectArgs;
 use crate::cli::check::to_json;
 use crate::cli::session::{Problems, Progress, Session, one};
 use crate::graph::state;
-use crate::graph::{Constant, DType, Def, Dim, Graph, NodeId, Op, State, TensorType, ValueId};
+use crate::graph::{AnyRank, Constant, DType, Def, Dim, Graph, NodeId, Op, State, TensorType, ValueId};
 use crate::host::lower::state::StateLayout;
 use crate::import;
 use crate::schedule::{self, Program, Step};
@@ -64,6 +64,11 @@ struct ValueReport {
     /// A number, or the name or formula of a symbolic dim.
     dims: Vec<String>,
     has_default: bool,
+    /// Of an output whose rank the run decides, the least; the highest has all of the dims.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    least_rank: Option<usize>,
+    #[serde(skip)]
+    rank_text: String,
 }
 
 #[derive(Serialize)]
@@ -109,11 +114,13 @@ pub fn run(args: &InspectArgs) -> Result<(), Problems> {
     let frontend = session.frontend(&options, &mut Progress::new(false, false, vec![]))?;
     let (graph, program) = (&frontend.graph, &frontend.program);
     let (parameters, parameter_bytes) = parameters(&proto);
-    let value = |name: &str, ty: &TensorType, has_default| ValueReport {
+    let value = |name: &str, ty: &TensorType, has_default, any_rank: Option<&AnyRank>| ValueReport {
         name: name.to_string(),
         dtype: ty.dtype.name(),
         dims: ty.shape.iter().map(|dim| graph.dim_text(dim)).collect(),
         has_default,
+        least_rank: any_rank.map(|own| own.least),
+        rank_text: any_rank.map_or(String::new(), |own| format!("; {}", own.text(ty.rank()))),
     };
     let (arena, bound) = (&program.arena, &program.bound);
     let ratio = match (arena.as_const(), bound.as_const()) {
@@ -126,14 +133,14 @@ pub fn run(args: &InspectArgs) -> Result<(), Problems> {
             .iter()
             .enumerate()
             .take(graph.given_inputs())
-            .map(|(at, input)| value(&input.name, graph.input_ty(at), input.default.is_some()))
+            .map(|(at, input)| value(&input.name, graph.input_ty(at), input.default.is_some(), None))
             .collect(),
         outputs: graph
             .outputs
             .iter()
             .enumerate()
             .take(graph.given_outputs())
-            .map(|(at, (name, _))| value(name, graph.output_ty(at), false))
+            .map(|(at, (name, _))| value(name, graph.output_ty(at), false, graph.any_rank.get(&at)))
             .collect(),
         states: states(graph),
         state_bytes: StateLayout::new(graph).map(|layout| graph.dim_text(&layout.bytes)),
@@ -167,7 +174,8 @@ fn print(report: &Report) {
     for (what, values) in [("input", &report.inputs), ("output", &report.outputs)] {
         for value in values {
             let default = if value.has_default { " (has a default)" } else { "" };
-            say!("{what} {}: {}[{}]{default}", value.name, value.dtype, value.dims.join(", "));
+            let ValueReport { name, dtype, dims, rank_text, .. } = value;
+            say!("{what} {name}: {dtype}[{}]{default}{rank_text}", dims.join(", "));
         }
     }
     for state in &report.states {

@@ -129,6 +129,7 @@ fn per_node(
     let named = named_values(&graph);
     graph.outputs = named.iter().map(|&value| (graph.values[value].name.clone(), value)).collect();
     graph.output_parts.clear();
+    graph.any_rank.clear();
     let mut progress = Progress::new(false, false, vec![]);
     let (graph, program) = crate::optimize(graph, options, &mut progress).map_err(one)?;
     let frontend = Frontend { graph, program, notes: imported.notes, warnings: imported.warnings };

@@ -149,12 +149,13 @@ impl Graph {
         self.result_symbols().map(|sym| self.data[&sym].value).collect()
     }
 
-    /// The data symbols that the types of outputs and the assumptions mention.
+    /// The data symbols that the types and ranks of outputs and the assumptions mention.
     fn result_symbols(&self) -> impl Iterator<Item = Sym> {
         let mut symbols = BTreeSet::new();
         if !self.data.is_empty() {
             let mut note = |dim: &Dim| symbols.extend(self.data_symbols_of(dim));
             self.outputs.iter().flat_map(|(_, value)| &self.ty(*value).shape).for_each(&mut note);
+            self.any_rank.values().for_each(|own| note(&own.rank));
             self.assumptions.iter().for_each(|own| own.visit_dims(&mut note));
         }
         symbols.into_iter()

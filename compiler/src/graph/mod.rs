@@ -252,12 +252,39 @@ pub struct Graph {
     pub input_parts: BTreeMap<usize, (String, Part)>,
     /// The same of outputs.
     pub output_parts: BTreeMap<usize, (String, Part)>,
+    /// Those outputs, by number, whose rank only the run decides: their type is that of the highest rank, in which axes of size 1
+    /// stand behind those that the run's tensor has.
+    pub any_rank: BTreeMap<usize, AnyRank>,
     /// Those of the last inputs and outputs that are one tensor, which the caller keeps.
     pub states: Vec<State>,
     /// The constant strings, once strings are numbers; see [`strings`]. Graphs inside this one share them.
     pub strings: Option<Strings>,
     /// Results that are one function of a value, though a choice computes them; derivatives go by the function.
     pub functions: BTreeMap<ValueId, (UnaryFn, ValueId)>,
+}
+
+/// The rank of an output that only the run decides.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AnyRank {
+    pub rank: Dim,
+    /// The least that it may be; the highest is the rank of the output's type.
+    pub least: usize,
+}
+
+impl AnyRank {
+    /// An output of the highest rank as the tensor of the run's rank; `None` where the axes behind are not of size 1.
+    pub fn trimmed(&self, output: &Tensor, value: &dyn Fn(Sym) -> Option<i64>) -> Option<Tensor> {
+        let rank = usize::try_from(self.rank.eval(value)?).ok()?;
+        let (shape, behind) = output.shape.split_at_checked(rank)?;
+        let is_trimmed = rank >= self.least && behind.iter().all(|&size| size == 1);
+        is_trimmed.then(|| Tensor { shape: shape.to_vec(), ..output.clone() })
+    }
+
+    /// Which ranks the output may have, for people.
+    pub fn text(&self, most: usize) -> String {
+        let between = if self.least + 1 == most { "or" } else { "to" };
+        format!("the run decides its rank, {} {between} {most}", self.least)
+    }
 }
 
 /// The value of the symbol that stands for a seed: no size is negative.

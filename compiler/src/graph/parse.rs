@@ -12,7 +12,8 @@
 //!           | VALUE [STRING] "=" "const" tensor [known]
 //!           | VALUE [STRING] "=" "const" op ":" type [known]      deferred
 //! results   = VALUE [STRING] ("," VALUE [STRING])*
-//! return    = "return" [VALUE STRING ("," VALUE STRING)*]
+//! return    = "return" [output ("," output)*]
+//! output    = VALUE STRING ["rank" dim "from" INDEX]    the rank where only the run decides it, and the least that it may be
 //! op        = NAME [VALUE ("," VALUE)*] ["{" attribute ("," attribute)* "}"]
 //! attribute = NAME "=" (dim | NAME | "[" ... "]" | graph)
 //! type      = DTYPE "[" [dim ("," dim)*] "]"
@@ -46,7 +47,7 @@ use crate::graph::claim::V;
 use crate::graph::data::Says;
 use crate::graph::dim::Sym;
 use crate::graph::{
-    Assumption, Claim, Constant, DType, DataSymbol, Def, Dim, Graph, Growth, Input, Node, NodeId, Origin,
+    AnyRank, Assumption, Claim, Constant, DType, DataSymbol, Def, Dim, Graph, Growth, Input, Node, NodeId, Origin,
     OriginId, Panels, Relation, Requirement, State, Strings, Symbol, Tensor, TensorType, Value, ValueId,
     strings::share,
 };
@@ -162,7 +163,13 @@ impl Parser<'_> {
         if !self.lexer.is_punct("}") {
             loop {
                 let value = self.used(&draft)?;
+                let at = draft.graph.outputs.len();
                 draft.graph.outputs.push((self.lexer.string()?, value));
+                if self.lexer.eat_keyword("rank")? {
+                    let rank = self.dim()?;
+                    self.lexer.keyword("from")?;
+                    draft.graph.any_rank.insert(at, AnyRank { rank, least: self.index()? });
+                }
                 if !self.lexer.eat_punct(",")? {
                     break;
                 }

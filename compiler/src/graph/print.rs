@@ -9,8 +9,8 @@ use crate::graph::build::known_elements;
 use crate::graph::data::Says;
 use crate::graph::op::Shapes;
 use crate::graph::{
-    Assumption, Constant, DType, Def, Dim, Graph, Growth, MapFn, Node, Op, Panels, Requirement, RhsLayout,
-    Tensor, TensorType, Trees, Value, ValueId,
+    AnyRank, Assumption, Constant, DType, Def, Dim, Graph, Growth, MapFn, Node, Op, Panels, Requirement,
+    RhsLayout, Tensor, TensorType, Trees, Value, ValueId,
 };
 
 /// Constants of up to this many elements are written as numbers.
@@ -108,6 +108,9 @@ impl Printer<'_> {
         write!(self.out, "{indent}  return")?;
         for (at, (name, value)) in graph.outputs.iter().enumerate() {
             write!(self.out, "{} {value} {name:?}", if at == 0 { "" } else { "," })?;
+            if let Some(AnyRank { rank, least }) = graph.any_rank.get(&at) {
+                write!(self.out, " rank {rank} from {least}")?;
+            }
         }
         write!(self.out, "\n{indent}}}")?;
         if depth == 0 { writeln!(self.out) } else { Ok(()) }

@@ -352,6 +352,9 @@ fn find(graph: &Graph, pair: &Pair) -> Result<(usize, usize)> {
     };
     let (from, to) = (graph.input_ty(input), graph.output_ty(output));
     let parts = graph.input_parts.contains_key(&input) || graph.output_parts.contains_key(&output);
+    if let Some(own) = graph.any_rank.get(&output) {
+        return usage(format!("state {pair}: the output has no rank of its own: {}", own.text(to.rank())));
+    }
     if from.dtype != to.dtype || from.rank() != to.rank() {
         return usage(format!("state {pair}: the input is {from}, the output {to}"));
     }
@@ -553,6 +556,10 @@ fn move_to_end(graph: &mut Graph, ports: &[(usize, usize)]) {
     graph.output_parts = std::mem::take(&mut graph.output_parts)
         .into_iter()
         .map(|(at, part)| (renumbered(&outputs, at), part))
+        .collect();
+    graph.any_rank = std::mem::take(&mut graph.any_rank)
+        .into_iter()
+        .map(|(at, rank)| (renumbered(&outputs, at), rank))
         .collect();
 }
 

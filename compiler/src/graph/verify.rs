@@ -30,7 +30,7 @@ use cranelift_entity::{EntityRef, EntitySet};
 
 use crate::error::{Error, Stage};
 use crate::graph::build::known_elements;
-use crate::graph::{Constant, DType, Def, Dim, Graph, NodeId, Op, Sym, Tensor, TensorType, ValueId};
+use crate::graph::{AnyRank, Constant, DType, Def, Dim, Graph, NodeId, Op, Sym, Tensor, TensorType, ValueId};
 use crate::infer::infer;
 
 /// Deepest nesting of graphs, the outermost one counted. Whatever walks a graph recurses into its bodies: a graph is only as
@@ -261,6 +261,16 @@ impl Verifier<'_> {
     fn outputs(&mut self) {
         for (name, value) in &self.graph.outputs {
             self.operand(*value, || format!("output {name:?}"));
+        }
+        for (&at, AnyRank { rank, least }) in &self.graph.any_rank {
+            let given = self.graph.given_outputs();
+            if at >= given || self.graph.output_parts.contains_key(&at) {
+                self.report(format!("output {at} cannot have any rank: it is no tensor of its own"));
+            } else if *least > self.graph.output_ty(at).rank() {
+                let ty = self.graph.output_ty(at);
+                self.report(format!("output {at} of type {ty} would have rank {least} at least"));
+            }
+            self.dim_symbols(rank, &format!("the rank of output {at}"));
         }
     }
 

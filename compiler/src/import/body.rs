@@ -160,6 +160,8 @@ impl Importer<'_> {
             }
             self.define_constant(b.graph, scope, name, tensor);
         }
+        let open = std::mem::take(&mut self.body_any_rank);
+        scope.leave_ranks_open(proto.output.iter().map(|info| info.name()), &open);
         let origin = b.origin;
         self.depth += 1;
         let units = self.open_units.len();
@@ -248,6 +250,27 @@ impl Importer<'_> {
 impl BodyImporter for Importer<'_> {
     fn fork(&mut self, by: Fork) {
         self.wants_fork = Some(by);
+    }
+
+    fn may_have_any_rank(&self, output: usize) -> bool {
+        self.any_rank.get(output).copied().unwrap_or(false)
+    }
+
+    fn branch(&mut self, b: &mut Builder<'_>, body: &Subgraph) -> Result<Body> {
+        // What the other branch asks for stays asked for.
+        let asked = self.wants_fork.take();
+        self.body_any_rank.clone_from(&self.any_rank);
+        let branch = self.graph(b, body, &[]);
+        self.body_any_rank.clear();
+        self.wants_fork = asked.or(self.wants_fork.take());
+        branch
+    }
+
+    fn inline_branch(&mut self, b: &mut Builder<'_>, body: &Subgraph) -> Result<Vec<Item>> {
+        self.body_any_rank.clone_from(&self.any_rank);
+        let results = self.inline(b, body, &[]);
+        self.body_any_rank.clear();
+        results
     }
 
     fn is_unit(&self, dim: &Dim) -> Option<bool> {

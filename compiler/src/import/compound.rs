@@ -4,7 +4,7 @@ use onnxc_proto::ValueInfoProto;
 
 use super::kinds::Columns;
 use crate::error::Result;
-use crate::graph::{Builder, DType, Graph, Op, Part, TensorType, ValueId};
+use crate::graph::{AnyRank, Builder, DType, Dim, Graph, Op, Part, TensorType, ValueId};
 use crate::op::item::Item;
 
 /// Name of a part of a value.
@@ -47,6 +47,24 @@ fn dense(
     let dense = b.emit1(Op::ScatterNd { combine: None }, &[zeros, indices, stored])?;
     b.graph.values[dense].name = name.to_string();
     Ok(dense)
+}
+
+/// The output of a tensor whose rank only the run decides.
+pub fn any_rank_output(
+    graph: &mut Graph,
+    info: &ValueInfoProto,
+    item: &Item,
+    [least, most]: [usize; 2],
+) -> Result<()> {
+    let &[rank, data] = item.columns() else { return Ok(()) };
+    let origin = graph.origins.keys().next_back().unwrap_or_else(|| graph.origins.next_key());
+    let rank = Builder::new(graph, origin).sizes(rank, &|_| Some(Dim::from(most)))?.remove(0);
+    if let Some(symbol) = rank.as_sym() {
+        graph.symbols[symbol].name = format!("{}.rank", info.name());
+    }
+    graph.any_rank.insert(graph.outputs.len(), AnyRank { rank, least });
+    graph.outputs.push((info.name().to_string(), data));
+    Ok(())
 }
 
 /// The outputs of a value.

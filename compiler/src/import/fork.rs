@@ -2,6 +2,9 @@
 //! imported once for each rank. It becomes part of the bodies: `y = If(c){a} else {b}; rest` is the same as
 //! `If(c){y = a; rest} else {y = b; rest}`. A node whose rank depends on whether a dim is 1 is part of both bodies
 //! itself: `If(dim != 1){y = f(x); rest} else {y = f(x); rest}`, each of which knows the answer.
+//!
+//! Where nothing follows, or nothing that reads the value, the branches are joined: a result of the model may have a rank that only
+//! the run decides (`op::item::rank`).
 
 use std::collections::HashMap;
 
@@ -66,6 +69,8 @@ impl<'m> Importer<'m> {
         }
         let failures = self.errors.split_off(problems.0.min(self.errors.len()));
         self.reports = problems.1;
+        // All of them become part of the bodies.
+        scope.note_reads(&[]);
         node.output.iter().for_each(|name| scope.undefine(name));
         match (by, branches) {
             (Fork::Unit(dim), _) => {

@@ -48,9 +48,10 @@ impl<'m> Importer<'m> {
                 inner.ranks.insert(name.clone(), rank);
             }
         }
+        let names: Vec<&str> = function.output.iter().map(String::as_str).collect();
+        inner.leave_ranks_open(names.iter().copied(), &self.any_rank);
         self.enter()?;
         self.calls.push(key);
-        let names: Vec<&str> = function.output.iter().map(String::as_str).collect();
         self.nodes(b, &function.node, &names, &mut inner);
         self.calls.pop();
         self.depth -= 1;

@@ -11,7 +11,7 @@ use super::scope::{Binding, Env, Scope, constants};
 use super::{Importer, compound, kinds, types};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{Builder, Dim, Graph, Tensor, TensorType};
-use crate::op::item::Item;
+use crate::op::item::{Item, Layout};
 
 /// Unlike symbolic dims of all inputs: every run checks each of them, in one function.
 const MAX_SYMBOLS: usize = 512;
@@ -42,6 +42,7 @@ impl Importer<'_> {
         scope.declared_outputs = declared_outputs;
         let origin = graph.origins.next_key();
         let names: Vec<&str> = proto.output.iter().map(|info| info.name()).collect();
+        scope.leave_ranks_open(names.iter().copied(), &vec![true; names.len()]);
         self.nodes(&mut Builder::new(&mut graph, origin), &proto.node, &names, &mut scope);
         self.outputs(&mut graph, proto, &scope);
         graph.keep_reachable();
@@ -281,7 +282,15 @@ impl Importer<'_> {
             let value = match item {
                 Item::Tensor(value) => value,
                 compound => {
-                    if let Err(error) = compound::output(graph, info, &compound) {
+                    let given = match compound.layout() {
+                        Layout::AnyRank { least, most } => {
+                            let data = compound.columns().last().map(|&data| graph.ty(data).clone());
+                            data.iter().for_each(|found| self.types.name_symbols(graph, info, found));
+                            compound::any_rank_output(graph, info, &compound, [least, most])
+                        }
+                        _ => compound::output(graph, info, &compound),
+                    };
+                    if let Err(error) = given {
                         self.report(error);
                     }
                     continue;

@@ -7,7 +7,7 @@ use onnxc_proto::{TypeProto, ValueInfoProto};
 use super::rules::Rule;
 use super::tensor::dtype;
 use super::types::{
-    Declared, Types, declared_dim, describe, deviation, is_untyped, of_value, tensor_type, unknown_rank,
+    self, Declared, Types, declared_dim, describe, deviation, is_untyped, of_value, tensor_type, unknown_rank,
 };
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Builder, DType, Dim, Graph, Part, Symbol, TensorType};
@@ -126,6 +126,13 @@ pub fn item_deviation(info: &ValueInfoProto, item: &Item, b: &Builder<'_>) -> Op
         return deviation(info, b.ty(value));
     }
     let ty = info.r#type.as_ref().filter(|_| !is_untyped(info))?;
+    if let (Layout::AnyRank { least, most }, Some(rank)) = (item.layout(), types::rank(info))
+        && !(least..=most).contains(&rank)
+    {
+        let (declared, found) = (describe(ty), item.text(b));
+        let message = format!("`{}` is declared as {declared}, and it is {found}, which holds", info.name());
+        return Some((Deviation::DeclaredShape, message));
+    }
     let agrees = value_type(ty).is_ok_and(|ty| ty.kind == item.kind() && ty.dtype == item.dtype(b));
     let message = || {
         let (declared, found) = (describe(ty), item.text(b));

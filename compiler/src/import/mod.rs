@@ -324,6 +324,11 @@ struct Importer<'m> {
     streams_of: HashMap<String, u32>,
     /// The first output of the current node.
     result: String,
+    /// Of each result of the current node, whether it may have a rank that only the run decides; see
+    /// [`crate::op::BodyImporter::may_have_any_rank`].
+    any_rank: Vec<bool>,
+    /// The same of the outputs of the body that is imported next.
+    body_any_rank: Vec<bool>,
     /// Whether nodes are imported that others are copies of; see [`crate::op::BodyImporter::recompute`].
     recomputes: bool,
     /// See [`crate::op::BodyImporter::block`].
@@ -361,6 +366,8 @@ impl<'m> Importer<'m> {
             streams: 0,
             streams_of: HashMap::new(),
             result: String::new(),
+            any_rank: Vec::new(),
+            body_any_rank: Vec::new(),
             recomputes: false,
             block: None,
         }

@@ -13,7 +13,7 @@ use super::scope::{Binding, Scope, count_nodes};
 use super::{Importer, attr, domain_name, kinds, normal_domain};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::{Builder, Origin};
-use crate::op::item::{Item, Part};
+use crate::op::item::{Item, Layout, Part};
 use crate::op::{Arity, Attr, AttrKind, NodeCx, OpDef};
 
 fn malformed<T>(message: impl Into<String>) -> Result<T> {
@@ -48,6 +48,7 @@ impl<'m> Importer<'m> {
     ) -> Next {
         let nodes = &*self.with_bodies(b, nodes, scope);
         let order = self.order(b, nodes, scope);
+        scope.note_reads(nodes);
         scope.find_ranks(order.iter().map(|&index| &nodes[index]));
         for (at, &index) in order.iter().enumerate() {
             let node = &nodes[index];
@@ -102,11 +103,14 @@ impl<'m> Importer<'m> {
         let op_type = node.op_type().to_string();
         self.result = format!("{}{}", scope.prefix, node.output.first().map_or("", String::as_str));
         b.origin = b.graph.origins.push(Origin::new(label.clone(), op_type, index));
+        let any_rank = node.output.iter().map(|name| scope.may_have_any_rank(name)).collect();
+        let around = std::mem::replace(&mut self.any_rank, any_rank);
         let inputs: Result<Vec<Binding>> = node.input.iter().map(|name| resolve(name, node, scope)).collect();
         let outputs = inputs.and_then(|inputs| match self.callee(node) {
             Some(callee) => self.call(b, callee, node, &inputs, scope, &label),
             None => self.operator(b, index, node, &inputs, scope),
         });
+        self.any_rank = around;
         let outputs = outputs.unwrap_or_else(|error| {
             let site = self.site(b, index, node, scope);
             self.report(error.at(site));
@@ -437,6 +441,11 @@ fn label(node: &NodeProto, index: usize, scope: &Scope<'_>) -> String {
 
 /// Gives columns that have none the name of their value.
 fn name_columns(b: &mut Builder<'_>, name: &str, item: &Item) {
+    if let (Layout::AnyRank { .. }, &[rank, data]) = (item.layout(), item.columns()) {
+        b.graph.values[rank].name = format!("{name}.rank");
+        b.graph.values[data].name = name.to_string();
+        return;
+    }
     let parts = item.layout().parts();
     for (at, &column) in item.columns().iter().enumerate() {
         let own = &mut b.graph.values[column].name;

@@ -58,6 +58,10 @@ pub struct Scope<'p> {
     pub declared_outputs: HashMap<String, TensorType>,
     /// Ranks of values, as far as declared ones tell them.
     pub ranks: HashMap<String, usize>,
+    /// Outputs that may have a rank which only the run decides, unless a node reads them.
+    any_rank: HashSet<String>,
+    /// Those of them that nodes read.
+    read: HashSet<String>,
     /// Which node defines a name, for messages.
     pub definers: HashMap<&'p str, usize>,
     /// Results of nodes in a cycle, and of what follows from one.
@@ -79,6 +83,8 @@ impl<'p> Scope<'p> {
             declared: HashMap::new(),
             declared_outputs: HashMap::new(),
             ranks: HashMap::new(),
+            any_rank: HashSet::new(),
+            read: HashSet::new(),
             definers: definers(nodes),
             cyclic: HashSet::new(),
         }
@@ -107,6 +113,41 @@ impl<'p> Scope<'p> {
                 self.ranks.entry(input.clone()).or_insert(rank);
             }
         }
+    }
+
+    /// Lets outputs have ranks that only the run decides, each where `open` says so.
+    pub fn leave_ranks_open<'n>(&mut self, outputs: impl Iterator<Item = &'n str>, open: &[bool]) {
+        let mut fixed = vec![];
+        for (name, &open) in outputs.zip(open) {
+            if open {
+                self.any_rank.insert(name.to_string());
+            } else {
+                fixed.push(name);
+            }
+        }
+        // A body may give one value as several results.
+        self.any_rank.retain(|name| !fixed.contains(&name.as_str()));
+    }
+
+    /// Notes which outputs `nodes` read, which are imported next.
+    pub fn note_reads(&mut self, nodes: &[NodeProto]) {
+        self.read.clear();
+        if self.any_rank.is_empty() {
+            return;
+        }
+        for node in nodes {
+            let inside = bodies(node).flat_map(referenced_names);
+            for name in node.input.iter().map(String::as_str).chain(inside) {
+                if self.any_rank.contains(name) {
+                    self.read.insert(name.to_string());
+                }
+            }
+        }
+    }
+
+    /// Whether the rank of a result may be left to the run.
+    pub fn may_have_any_rank(&self, name: &str) -> bool {
+        self.any_rank.contains(name) && !self.read.contains(name)
     }
 
     pub fn get(&self, name: &str) -> Option<Binding> {

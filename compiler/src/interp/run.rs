@@ -55,11 +55,26 @@ pub fn run_seeded(
     state::before(graph, &mut stored, &symbols)?;
     let mut results = run_graph(graph, stored, &mut symbols, None, 0, observe)?;
     state::after(graph, &mut results, &symbols)?;
-    let unpacked = results.into_iter().enumerate().map(|(at, tensor)| match graph.packed_outputs.get(&at) {
-        Some(ty) => unpacked(tensor, ty, &symbols),
-        None => Ok(tensor),
+    let unpacked = results.into_iter().enumerate().map(|(at, tensor)| {
+        let whole = match graph.packed_outputs.get(&at) {
+            Some(ty) => unpacked(tensor, ty, &symbols)?,
+            None => tensor,
+        };
+        ranked(graph, at, whole, &symbols)
     });
     unpacked.collect()
+}
+
+/// An output without the axes that a run of its rank has not.
+fn ranked(graph: &Graph, at: usize, tensor: Tensor, symbols: &Symbols) -> Result<Tensor> {
+    let Some(own) = graph.any_rank.get(&at) else { return Ok(tensor) };
+    own.trimmed(&tensor, &|sym| symbols[sym]).ok_or_else(|| {
+        let (name, shape) = (&graph.outputs[at].0, &tensor.shape);
+        Error::internal(
+            Stage::Run,
+            format!("output `{name}` of shape {shape:?} cannot have rank {}", own.rank),
+        )
+    })
 }
 
 /// Runs some nodes of a graph, in topological order; `values` holds what they read and none of them computes, and then

@@ -128,7 +128,13 @@ impl<K> Machine<'_, '_, K> {
                 Step::Control { node, bodies, .. } => self.control(*node, bodies)?,
             }
         }
-        self.graph.outputs.iter().map(|(_, value)| self.tensor(*value)).collect()
+        let output = |(at, (_, value)): (usize, &(String, ValueId))| {
+            let tensor = self.tensor(*value)?;
+            let Some(own) = self.graph.any_rank.get(&at) else { return Ok(tensor) };
+            let trimmed = own.trimmed(&tensor, &|sym| self.symbols[sym]);
+            trimmed.map_or_else(|| fail(format!("output {at} has not the rank {}", own.rank)), Ok)
+        };
+        self.graph.outputs.iter().enumerate().map(output).collect()
     }
 
     fn size(&self, dim: &Dim) -> Result<usize> {

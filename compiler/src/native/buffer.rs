@@ -12,6 +12,8 @@ pub struct Buffer {
     pub name: String,
     pub dtype: DType,
     pub dims: Vec<i64>,
+    /// How many of the dims the last run has set, of an output whose rank it decides; else all.
+    pub rank: usize,
     /// `None` for an input that is left to its default, for an output that no run has allocated yet, and where there
     /// are no elements and nothing else is said by NULL.
     pub data: Option<Block>,
@@ -24,7 +26,7 @@ pub struct Buffer {
 impl Buffer {
     fn new(info: &abi::ValueInfo, late: bool) -> Result<Buffer> {
         let (name, dtype) = (info.name.clone(), dtype(info)?);
-        Ok(Buffer { name, dtype, dims: vec![], data: None, late, texts: None })
+        Ok(Buffer { name, dtype, dims: vec![], rank: usize::MAX, data: None, late, texts: None })
     }
 
     pub fn input(memory: Memory, tensor: Option<&Tensor>, info: &abi::ValueInfo) -> Result<Buffer> {
@@ -74,6 +76,8 @@ impl Buffer {
         let Some(shape) = shape.filter(|_| buffer.dtype != DType::Str) else { return Ok(buffer) };
         buffer.late = false;
         buffer.dims = shape.iter().map(|&size| size as i64).collect();
+        // One whose rank the run decides has room for the highest.
+        buffer.dims.resize(info.dims.len().max(shape.len()), 1);
         let elements = shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
         let bits = elements.and_then(|elements| elements.checked_mul(buffer.dtype.bits() as usize));
         let what = format!("output `{}` of shape {shape:?}", info.name);
@@ -104,7 +108,8 @@ impl Buffer {
 
     /// What a run left here, as a tensor.
     pub fn tensor(&self) -> Result<Tensor> {
-        let sizes: Option<Vec<usize>> = self.dims.iter().map(|&size| usize::try_from(size).ok()).collect();
+        let dims = self.dims.iter().take(self.rank);
+        let sizes: Option<Vec<usize>> = dims.map(|&size| usize::try_from(size).ok()).collect();
         let data = self.data.as_ref().map_or(&[][..], Block::contents);
         let bits = sizes.as_ref().and_then(|sizes| {
             let bits = self.dtype.bits() as usize;

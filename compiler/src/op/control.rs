@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use self::iterate::{Iteration, Stack, as_type};
-use self::results::{has_declared_ranks, same_layouts, same_ranks};
+use self::results::{has_declared_ranks, may_differ_in_rank, same_layouts, same_ranks};
 use super::dynamic::dims_vector;
 use super::item::from_columns;
 use super::optional::element_of;
@@ -151,11 +151,11 @@ fn choose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let condition = to_scalar(cx, condition)?;
     if let Some(known) = cx.b.graph.constant_data(condition) {
         let taken = if known.data.first() == Some(&0) { otherwise } else { then };
-        let results = cx.inline(&taken, &[])?;
+        let results = cx.bodies.inline_branch(cx.b, &taken)?;
         return cx.give(results);
     }
     let outer = cx.b.graph.symbols.len();
-    let bodies = match (cx.body(&then, &[]), cx.body(&otherwise, &[])) {
+    let bodies = match (cx.bodies.branch(cx.b, &then), cx.bodies.branch(cx.b, &otherwise)) {
         (Ok(then), Ok(otherwise)) => [then, otherwise],
         // What follows may have a meaning for the rank of one body only: then that is the body to run.
         (Ok(_), Err(_)) if otherwise.continues() => return only(cx, condition, &then, true),
@@ -163,10 +163,11 @@ fn choose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         (Err(error), _) | (_, Err(error)) => return Err(error),
     };
     if then.continues() {
-        // Ranks that the model declares tell the body as well.
+        // Ranks that the model declares tell the body as well, where none may be left to the run.
+        let is_open = !then.knows_unit() && may_differ_in_rank(cx, &bodies);
         match [0, 1].map(|which: usize| has_declared_ranks(cx, &bodies[which])) {
-            [true, false] => return only(cx, condition, &then, true),
-            [false, true] => return only(cx, condition, &otherwise, false),
+            [true, false] if !is_open => return only(cx, condition, &then, true),
+            [false, true] if !is_open => return only(cx, condition, &otherwise, false),
             // A result has one rank: that where a symbolic dim is not 1, as it does not vary else.
             _ if then.knows_unit() && !same_ranks(&bodies) => return only(cx, condition, &then, true),
             _ => {}
@@ -189,7 +190,7 @@ fn choose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// The results of one body; a run in which the condition is not `wanted` fails.
 fn only(cx: &mut NodeCx<'_, '_>, condition: ValueId, body: &Subgraph, wanted: bool) -> Result<Vec<ValueId>> {
-    let mut results = cx.inline(body, &[])?;
+    let mut results = cx.bodies.inline_branch(cx.b, body)?;
     let Some((at, first)) =
         results.iter().enumerate().find_map(|(at, item)| Some((at, *item.columns().first()?)))
     else {
@@ -284,7 +285,10 @@ fn merge(
         }
         if a.rank() != b.rank() {
             cx.bodies.fork(Fork::Bodies);
-            return unsupported(format!("output {at} is {a} in one branch and {b} in the other"));
+            return unsupported(format!(
+                "output {at} is {a} in one branch and {b} in the other; where a loop or a call of a function goes on with it, its \
+                 rank must be the same in both"
+            ));
         }
         let mut differs = false;
         for (axis, (one, other)) in a.shape.iter().zip(&b.shape).enumerate() {

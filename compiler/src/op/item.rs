@@ -4,6 +4,7 @@
 //! | kind | columns |
 //! |---|---|
 //! | sequence | `shapes`, i64 `[n, axes]`: the dims of each element; `data`, `[total]`: the elements one behind the other |
+//! | tensor of several ranks | `rank`, i64 `[]`; the tensor, with axes of size 1 up to the highest rank: see [`rank`] |
 //! | optional | `present`, bool `[]`; those of its element, of which sizes that nothing tells are 0 where it is absent |
 //! | map | `keys` `[n]`, `values` `[n]` |
 //! | records: a sequence of maps with equal keys | `keys` `[c]`, `values` `[n, c]` |
@@ -13,6 +14,7 @@
 //! known only in the run.
 
 mod join;
+mod rank;
 pub mod sequence;
 #[cfg(test)]
 mod tests;
@@ -42,6 +44,8 @@ pub struct Compound {
 pub enum Layout {
     /// One column, the tensor itself.
     Tensor,
+    /// A tensor whose rank only the run decides: that rank, and the tensor as one of the highest rank.
+    AnyRank { least: usize, most: usize },
     /// Each element of a sequence of this type.
     List(DType),
     /// `shapes` and `data`.
@@ -99,11 +103,11 @@ impl fmt::Display for Kind {
 }
 
 impl Layout {
-    /// The parts that the columns are; of a list there are none.
+    /// The parts that the columns are; of a list there are none, nor of a tensor of any rank, which is one output.
     pub fn parts(&self) -> Vec<Part> {
         match self {
             Layout::Tensor => vec![Part::Whole],
-            Layout::List(_) | Layout::Nothing(_) => vec![],
+            Layout::List(_) | Layout::Nothing(_) | Layout::AnyRank { .. } => vec![],
             Layout::Sequence(_) => vec![Part::Shapes, Part::Data],
             Layout::Optional(element) if **element == Layout::Tensor => vec![Part::Present, Part::Element],
             Layout::Optional(element) => [vec![Part::Present], element.parts()].concat(),
@@ -113,7 +117,7 @@ impl Layout {
 
     pub fn kind(&self) -> Kind {
         match self {
-            Layout::Tensor | Layout::Nothing(_) => Kind::Tensor,
+            Layout::Tensor | Layout::Nothing(_) | Layout::AnyRank { .. } => Kind::Tensor,
             Layout::List(_) | Layout::Sequence(_) => Kind::Sequence,
             Layout::Optional(element) => match element.kind() {
                 Kind::Sequence => Kind::OptionalSequence,
@@ -128,6 +132,7 @@ impl Layout {
     fn width(&self) -> Option<usize> {
         match self {
             Layout::List(_) => None,
+            Layout::AnyRank { .. } => Some(2),
             // The list of an optional has no elements.
             Layout::Optional(element) => Some(1 + element.width().unwrap_or(0)),
             _ => Some(self.parts().len()),
@@ -255,7 +260,10 @@ impl Item {
     pub fn text(&self, b: &Builder<'_>) -> String {
         match self {
             Item::Tensor(value) => b.ty(*value).to_string(),
-            Item::Compound(_) => format!("{} of {}", self.kind(), self.dtype(b)),
+            Item::Compound(compound) => match compound.layout {
+                Layout::AnyRank { least, most } => format!("{} of rank {least} to {most}", self.dtype(b)),
+                _ => format!("{} of {}", self.kind(), self.dtype(b)),
+            },
         }
     }
 }

@@ -399,6 +399,22 @@ pub trait BodyImporter {
     /// Imports `body` as a graph of its own, with inputs of these types.
     fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ItemType]) -> Result<Body>;
 
+    /// Whether a result of the node may be handed on with a rank that only the run decides: nothing reads it, and it is a result
+    /// of the model.
+    fn may_have_any_rank(&self, _output: usize) -> bool {
+        false
+    }
+
+    /// As [`BodyImporter::graph`] for a branch, whose results are those of the node.
+    fn branch(&mut self, b: &mut Builder<'_>, body: &Subgraph) -> Result<Body> {
+        self.graph(b, body, &[])
+    }
+
+    /// As [`BodyImporter::inline`] for a branch.
+    fn inline_branch(&mut self, b: &mut Builder<'_>, body: &Subgraph) -> Result<Vec<Item>> {
+        self.inline(b, body, &[])
+    }
+
     /// Emits the nodes of `body`, one of `outer`, into the body of a loop in that graph; gives the values of its outputs.
     /// `iteration` has another value in each iteration.
     fn repeat(

@@ -260,7 +260,9 @@ impl<'a> Planner<'a> {
             // A block of its own is of its very size, which control flow tells only afterwards: until then what is
             // bounded is where there is room for the most.
             let early = self.graph.is_late(storage) && bounds.reserved_for(storage).is_some();
-            if taken || late && !leaves.contains(&at) || early {
+            // So it is for one whose rank may be known only after its bytes.
+            let any_rank = self.graph.any_rank.contains_key(&at);
+            if taken || any_rank || late && !leaves.contains(&at) || early {
                 self.copies.push((*value, at));
                 // Copies come after all tasks.
                 self.last[storage] = self.tasks.len();

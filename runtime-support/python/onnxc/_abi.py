@@ -16,7 +16,7 @@ OVERLAP = 19
 WHOLE, SHAPES, DATA, PRESENT, ELEMENT, KEYS, VALUES, INDICES, STATE = range(9)
 
 # What decides a dim that is neither static nor a symbol.
-FORMULA, BY_DATA = -2, -1
+OPTIONAL, FORMULA, BY_DATA = -3, -2, -1
 
 
 class Tensor(ctypes.Structure):
@@ -107,6 +107,8 @@ class Port:
     dims: tuple
     # For each dim the number of its symbol, or FORMULA or BY_DATA where it is not static.
     symbols: tuple
+    # Less than the number of dims where the run decides the rank of an output.
+    least_rank: int
     # For each dim that is not static its text, such as `batch*2`; else `None`.
     texts: tuple
     has_default: bool
@@ -175,7 +177,8 @@ class Description:
             name=self._text(record.name_at),
             dtype=record.dtype,
             dims=tuple(size if size >= 0 else None for size in dims),
-            symbols=tuple(symbols),
+            symbols=tuple(BY_DATA if symbol == OPTIONAL else symbol for symbol in symbols),
+            least_rank=sum(symbol != OPTIONAL for symbol in symbols),
             texts=tuple(self._text(text) if size < 0 else None for size, text in zip(dims, texts)),
             has_default=record.has_default != 0,
             value=value,

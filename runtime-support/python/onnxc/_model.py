@@ -220,7 +220,7 @@ class Model:
             text = message.value.decode("utf-8", "replace")
             raise RunError(text or f"status {status} of a run of `{self.name}`", status)
         arrays = [
-            _result(port, tensor, tuple(dims), buffer)
+            _result(port, tensor, tuple(dims[: tensor.rank]), buffer)
             for port, tensor, (dims, buffer) in zip(description.outputs, results, buffers)
         ]
         values = [
@@ -487,7 +487,8 @@ def _type_text(value):
     element = _types.name_of(port.dtype)
     if parts[0] == _abi.WHOLE:
         dims = [str(size) if size is not None else text for size, text in zip(port.dims, port.texts)]
-        return f"{element}[{', '.join(dims)}]"
+        rank = f" of rank {port.least_rank} to {port.rank}" if port.least_rank < port.rank else ""
+        return f"{element}[{', '.join(dims)}]{rank}"
     text = element
     if _abi.SHAPES in parts:
         text = f"sequence({text})"

@@ -63,6 +63,49 @@ class Tensors(unittest.TestCase):
             self.assertIs(outputs[0], outputs["y"])
             np.testing.assert_array_equal(loaded(x=x)[0], outputs[0])
 
+    def test_ranks_that_the_run_decides(self):
+        branches = {
+            "then_branch": helper.make_graph([node("Squeeze", ["x", "one"], ["t"])], "t", [], [untyped("t")]),
+            "else_branch": helper.make_graph([node("Identity", ["x"], ["e"])], "e", [], [untyped("e")]),
+        }
+        nodes = [
+            node("Shape", ["x"], ["sizes"]),
+            node("Gather", ["sizes", "one"], ["size"]),
+            node("Equal", ["size", "one"], ["is_one"]),
+            node("If", ["is_one"], ["y"], **branches),
+        ]
+        one = helper.make_tensor("one", INT64, [1], [1])
+        squeezed = model(nodes, [tensor("x", FLOAT, [2, "n", 3])], [tensor("y", FLOAT, None)], initializer=[one])
+        loaded = onnxc.compile_and_load(squeezed)
+        self.assertTrue(loaded.outputs["y"].endswith("] of rank 2 to 3"), loaded.outputs)
+        for count in (1, 2, 0):
+            x = np.arange(6 * count, dtype=np.float32).reshape(2, count, 3)
+            y = x[:, 0] if count == 1 else x
+            for _ in range(2):
+                np.testing.assert_array_equal(loaded(x)[0], y)
+                self.assertEqual(loaded(x)[0].shape, y.shape)
+        own = np.zeros(12, np.float32)
+        x = np.ones((2, 1, 3), np.float32)
+        given = loaded.run([x], outputs={"y": own})[0]
+        self.assertEqual(given.shape, (2, 3))
+        self.assertTrue(np.shares_memory(given, own))
+        with self.assertRaises(onnxc.RunError):
+            loaded.run([np.ones((2, 4, 3), np.float32)], outputs={"y": own})
+
+    def test_shapes_of_inputs_that_the_model_does_not_declare(self):
+        nodes = [node("Abs", ["x"], ["y"])]
+        open_model = model(nodes, [tensor("x", FLOAT, None)], [untyped("y")])
+        with self.assertRaisesRegex(onnxc.CompileError, "--input-shape x=DIM"):
+            onnxc.compile_and_load(open_model)
+        for shapes, text in [
+            ({"x": (2, "n", None)}, "float32[2, n, "),
+            ({"x": ()}, "float32[]"),
+            ({"x": "n,3"}, "float32[n, 3]"),
+            (["x=[2]"], "float32[2]"),
+        ]:
+            loaded = onnxc.compile_and_load(open_model, input_shapes=shapes)
+            self.assertTrue(loaded.inputs["x"].startswith(text), loaded.inputs)
+
     def test_inputs_are_read_where_they_are(self):
         loaded = load([node("Identity", ["x"], ["y"])], [tensor("x", FLOAT, [4])], [tensor("y", FLOAT, [4])])
         x = np.ones(4, np.float32)

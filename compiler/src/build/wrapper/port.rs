@@ -10,6 +10,8 @@ pub struct Port<'g> {
     pub name: &'g str,
     pub ty: &'g TensorType,
     pub has_default: bool,
+    /// Of an output: whether the run decides its rank.
+    pub any_rank: bool,
     pub ident: String,
     /// Of an output the field of its dims, of an input the variable of its texts' addresses.
     pub beside: String,
@@ -42,21 +44,22 @@ impl<'g> Port<'g> {
         let sizes = ty.shape.iter().map(|dim| expression(dim, value)).collect::<Option<Vec<_>>>()?;
         let count = if ty.dtype.is_packed() { ty.stored_bytes() } else { ty.elements() };
         let holds = count.as_const().map_or(Holds::Slice, Holds::Array);
-        Some(Port { name, ty, has_default: false, ident, beside, holds, sizes })
+        Some(Port { name, ty, has_default: false, any_rank: false, ident, beside, holds, sizes })
     }
 
-    /// An output: one whose sizes, or the bytes of whose texts, only the run tells, is late.
+    /// An output: one whose sizes or rank, or the bytes of whose texts, only the run tells, is late.
     pub fn output(
         name: &'g str,
-        ty: &'g TensorType,
+        (ty, any_rank): (&'g TensorType, bool),
         names: [String; 2],
         value: &dyn Fn(Sym) -> Option<String>,
     ) -> Port<'g> {
-        let known = Port::input(name, ty, names.clone(), value).filter(|_| ty.dtype != DType::Str);
+        let known = Port::input(name, ty, names.clone(), value);
+        let known = known.filter(|_| ty.dtype != DType::Str && !any_rank);
         known.unwrap_or_else(|| {
             let late = |dim| expression(dim, value).unwrap_or_else(|| "Some(0)".into());
             let ([ident, beside], sizes) = (names, ty.shape.iter().map(late).collect());
-            Port { name, ty, has_default: false, ident, beside, holds: Holds::Late, sizes }
+            Port { name, ty, has_default: false, any_rank, ident, beside, holds: Holds::Late, sizes }
         })
     }
 
@@ -108,9 +111,17 @@ impl<'g> Port<'g> {
         };
         let mut out = format!("        pub {ident}: {data},\n");
         if self.has_dims() {
-            let _ = writeln!(out, "        pub {}: [usize; {}],", self.beside, self.ty.rank());
+            let _ = writeln!(out, "        pub {}: {},", self.beside, self.dims());
         }
         out
+    }
+
+    /// Rust type of the dims.
+    fn dims(&self) -> String {
+        match self.any_rank {
+            true => "Vec<usize>".to_string(),
+            false => format!("[usize; {}]", self.ty.rank()),
+        }
     }
 
     /// Rust text of an axis' size in a function of `Outputs`.
@@ -132,7 +143,11 @@ impl<'g> Port<'g> {
         let mut out = format!("                {ident}: {data},\n");
         if self.has_dims() {
             let dims = &self.beside;
-            let _ = writeln!(out, "                {dims}: shapes.{ident}.map(|size| size as usize),");
+            let fresh = match self.any_rank {
+                true => "Vec::new()".to_string(),
+                false => format!("shapes.{ident}.map(|size| size as usize)"),
+            };
+            let _ = writeln!(out, "                {dims}: {fresh},");
         }
         out
     }
@@ -149,7 +164,7 @@ impl<'g> Port<'g> {
     pub fn output_parameter(&self) -> String {
         let data = format!("{}: &mut {}", self.ident, self.data());
         match self.holds {
-            Holds::Late => format!("{data}, {}: &mut [usize; {}]", self.beside, self.ty.rank()),
+            Holds::Late => format!("{data}, {}: &mut {}", self.beside, self.dims()),
             _ => data,
         }
     }
@@ -213,9 +228,11 @@ impl<'g> Port<'g> {
             DType::Str => format!("late[{at}].texts(&shapes.{ident})?"),
             _ => format!("late[{at}].elements(&shapes.{ident}, {})?", self.packed_bits()),
         };
-        format!(
-            "            *{ident} = {data};\n            *{dims} = shapes.{ident}.map(|size| size as usize);\n"
-        )
+        let sizes = match self.any_rank {
+            true => format!("shapes.{ident}[..late[{at}].rank].iter().map(|&size| size as usize).collect()"),
+            false => format!("shapes.{ident}.map(|size| size as usize)"),
+        };
+        format!("            *{ident} = {data};\n            *{dims} = {sizes};\n")
     }
 }
 

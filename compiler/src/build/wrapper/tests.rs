@@ -1,5 +1,5 @@
 use super::*;
-use crate::graph::{Builder, DType, Dim, Origin, Symbol, Tensor, TensorType};
+use crate::graph::{AnyRank, Builder, DType, Dim, Origin, Symbol, Tensor, TensorType};
 
 fn ty(dtype: DType, shape: &[Dim]) -> TensorType {
     TensorType::new(dtype, shape.to_vec())
@@ -102,6 +102,27 @@ fn what_only_a_run_knows_is_a_vector() {
             "late_2: [size(Some(0))?, size(Some(3))?],",
             "let late = [Late::of(&outputs[1])];",
             "*late_2 = late[0].elements(&shapes.late_2, 4)?;",
+        ],
+    );
+}
+
+/// Though all of its sizes are known, the dims of an output whose rank the run decides are a vector.
+#[test]
+fn a_rank_that_only_a_run_knows_is_that_of_a_vector() {
+    let shape = [Dim::from(2i64), Dim::from(3i64)];
+    let mut graph = graph(&["rank"], &[("y", ty(DType::F32, &shape), None)]);
+    let rank = Dim::sym(Sym::from_u32(0));
+    graph.any_rank.insert(0, AnyRank { rank, least: 1 });
+    let text = text(&graph, "m", Some(0), Form::Plain).unwrap();
+    has(
+        &text,
+        &[
+            "/// `y`: f32[2, 3]; the run decides its rank, 1 or 2",
+            "pub y_2: Vec<f32>,",
+            "pub y_2_dims: Vec<usize>,",
+            "y_2_dims: Vec::new(),",
+            "y_2: &mut Vec<f32>, y_2_dims: &mut Vec<usize>) -> Result<(), Error>",
+            "*y_2_dims = shapes.y_2[..late[0].rank].iter().map(|&size| size as usize).collect();",
         ],
     );
 }

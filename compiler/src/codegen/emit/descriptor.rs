@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use target_lexicon::Endianness;
 
 use crate::codegen::emit::data::{Data, Record};
-use crate::graph::{DType, Graph, Part, Sym, TensorType};
+use crate::graph::{AnyRank, DType, Graph, Part, Sym, TensorType};
 use crate::host::abi::ABI_VERSION;
 use crate::host::lower::layout::{Plan, bound_symbols};
 use crate::host::lower::state;
@@ -32,6 +32,8 @@ const MODEL_BYTES: usize = 96;
 /// symbols.
 const NO_SYMBOL: i32 = -1;
 const FORMULA: i32 = -2;
+/// The same for an axis that is not there in every run: what it is only data decide.
+const OPTIONAL: i32 = -3;
 
 /// The types of the inputs that callers give, and which of them have defaults: the state block is the last one.
 pub(super) fn given_inputs<'g>(graph: &'g Graph, plan: &Plan) -> Vec<(&'g str, TensorType, bool)> {
@@ -55,8 +57,8 @@ pub(super) fn build(graph: &Graph, plan: &Plan, name: &str, order: Endianness) -
         outputs.map(|(at, (name, _))| (name.as_str(), graph.output_ty(at).clone(), false)).collect();
 
     let name = block.string(name);
-    let inputs_at = block.values(graph, &inputs);
-    let outputs_at = block.values(graph, &outputs);
+    let inputs_at = block.values(graph, &inputs, &BTreeMap::new());
+    let outputs_at = block.values(graph, &outputs, &graph.any_rank);
     let input_names: Vec<&str> = inputs.iter().map(|input| input.0).collect();
     let output_names: Vec<&str> = outputs.iter().map(|output| output.0).collect();
     let mut parts = graph.input_parts.clone();
@@ -117,7 +119,7 @@ impl Record {
         let inputs = graph.inputs.iter().enumerate().skip(graph.given_inputs());
         let values: Vec<(&str, TensorType, bool)> =
             inputs.map(|(at, input)| (input.name.as_str(), graph.input_ty(at).clone(), false)).collect();
-        let states_at = self.values(graph, &values);
+        let states_at = self.values(graph, &values, &BTreeMap::new());
         let mut records = vec![];
         for (state, (output, _)) in graph.states.iter().zip(&graph.outputs[graph.given_outputs()..]) {
             let growth = state.growth.as_ref();
@@ -133,15 +135,28 @@ impl Record {
         self.set(STATE_RECORDS_FIELD, records_at);
     }
 
-    /// Records of inputs or outputs: name, type, whether there is a default.
-    fn values(&mut self, graph: &Graph, values: &[(&str, TensorType, bool)]) -> i32 {
+    /// Records of inputs or outputs: name, type, whether there is a default. `any_rank` are those whose rank the run decides.
+    fn values(
+        &mut self,
+        graph: &Graph,
+        values: &[(&str, TensorType, bool)],
+        any_rank: &BTreeMap<usize, AnyRank>,
+    ) -> i32 {
         let symbols = bound_symbols(graph);
         let mut records = vec![];
-        for (name, ty, has_default) in values {
-            let dims: Vec<i64> = ty.shape.iter().map(|dim| dim.as_const().unwrap_or(-1)).collect();
+        for (at, (name, ty, has_default)) in values.iter().enumerate() {
+            let own_axes = any_rank.get(&at).map_or(ty.rank(), |own| own.least);
+            let mut dims = vec![];
             let mut texts = vec![];
             let mut numbers = vec![];
-            for dim in &ty.shape {
+            for (axis, dim) in ty.shape.iter().enumerate() {
+                if axis >= own_axes {
+                    dims.push(-1);
+                    texts.push(self.string(&graph.dim_text(dim)));
+                    numbers.push(OPTIONAL);
+                    continue;
+                }
+                dims.push(dim.as_const().unwrap_or(-1));
                 texts.push(if dim.is_const() { 0 } else { self.string(&graph.dim_text(dim)) });
                 let number = dim.as_sym().and_then(|sym| symbols.iter().position(|&own| own == sym));
                 numbers.push(match number {

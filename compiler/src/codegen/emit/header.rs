@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use crate::codegen::emit::descriptor::given_inputs;
 use crate::codegen::emit::identifier;
-use crate::graph::{DType, Graph, TensorType};
+use crate::graph::{AnyRank, DType, Graph, TensorType};
 use crate::host::abi::alignment;
 use crate::host::lower::layout::{Plan, bound_symbols};
 use crate::host::message::printable;
@@ -17,6 +17,8 @@ struct Port<'g> {
     kind: &'static str,
     name: &'g str,
     ty: TensorType,
+    /// Of an output whose rank the run decides.
+    any_rank: Option<&'g AnyRank>,
     has_default: bool,
     /// It is the state block, which a run writes to.
     is_state: bool,
@@ -37,7 +39,9 @@ pub(super) fn text(graph: &Graph, plan: &Plan, name: &str) -> String {
         out.reset_for(graph, name);
     }
     // Strings need an allocator, and their length shows in the run.
-    let is_static = |port: &Port<'_>| port.ty.dtype != DType::Str && port.ty.static_shape().is_some();
+    let is_static = |port: &Port<'_>| {
+        port.ty.dtype != DType::Str && port.any_rank.is_none() && port.ty.static_shape().is_some()
+    };
     if ports.iter().all(is_static) && plan.workspace.is_const() {
         out.predict(name, &ports);
     }
@@ -137,18 +141,20 @@ fn distinct(name: &str, taken: &mut HashSet<String>) -> String {
 fn ports<'g>(graph: &'g Graph, plan: &Plan) -> Vec<Port<'g>> {
     let mut taken = HashSet::new();
     let inputs = given_inputs(graph, plan).into_iter();
-    let inputs = inputs.map(|(name, ty, has_default)| ("INPUT", name, ty, has_default));
+    let inputs = inputs.map(|(name, ty, has_default)| ("INPUT", name, ty, has_default, None));
     let outputs = graph.outputs.iter().enumerate().take(graph.given_outputs());
-    let outputs =
-        outputs.map(|(at, (name, _))| ("OUTPUT", name.as_str(), graph.output_ty(at).clone(), false));
+    let outputs = outputs.map(|(at, (name, _))| {
+        ("OUTPUT", name.as_str(), graph.output_ty(at).clone(), false, graph.any_rank.get(&at))
+    });
     let state = plan.state.as_ref().map(|_| graph.given_inputs());
     inputs
         .chain(outputs)
         .enumerate()
-        .map(|(at, (kind, name, ty, has_default))| Port {
+        .map(|(at, (kind, name, ty, has_default, any_rank))| Port {
             kind,
             name,
             ty,
+            any_rank,
             has_default,
             is_state: state == Some(at),
             ident: distinct(name, &mut taken),
@@ -203,8 +209,9 @@ impl Out {
         for port in ports {
             let dims: Vec<String> = port.ty.shape.iter().map(|dim| graph.dim_text(dim)).collect();
             let default = if port.has_default { ", has a default: data may be NULL" } else { "" };
+            let rank = port.any_rank.map_or(String::new(), |own| format!("; {}", own.text(port.ty.rank())));
             self.line(&format!(
-                " * {} `{}`: {}[{}]{default}",
+                " * {} `{}`: {}[{}]{default}{rank}",
                 port.kind.to_ascii_lowercase(),
                 comment(port.name),
                 port.ty.dtype,
@@ -256,11 +263,15 @@ impl Out {
             self.define(&format!("{prefix}_INDEX"), number);
             self.define(&format!("{prefix}_DTYPE"), port.ty.dtype.to_onnx());
             self.define(&format!("{prefix}_RANK"), port.ty.rank());
+            if let Some(own) = port.any_rank {
+                self.define(&format!("{prefix}_LEAST_RANK"), own.least);
+            }
             self.define(
                 &format!("{prefix}_ALIGNMENT"),
                 if port.is_state { ALIGN } else { alignment(&port.ty) },
             );
-            for (axis, dim) in port.ty.shape.iter().enumerate() {
+            let own_axes = port.any_rank.map_or(port.ty.rank(), |own| own.least);
+            for (axis, dim) in port.ty.shape.iter().enumerate().take(own_axes) {
                 if let Some(size) = dim.as_const() {
                     self.define(&format!("{prefix}_DIM{axis}"), size);
                 }
@@ -422,7 +433,8 @@ mod tests {
         ] {
             let ty = TensorType::new(dtype, shape.iter().map(|&size: &usize| Dim::from(size)).collect());
             let ident = "x".to_string();
-            let port = Port { kind: "INPUT", name: "x", ty, has_default: false, is_state: false, ident };
+            let (any_rank, has_default, is_state) = (None, false, false);
+            let port = Port { kind: "INPUT", name: "x", ty, any_rank, has_default, is_state, ident };
             assert_eq!(parameter(&port), wanted);
         }
     }

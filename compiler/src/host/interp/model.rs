@@ -252,7 +252,9 @@ impl<'g> Model<'g> {
                 Some(shape) if ty.dtype != DType::Str => {
                     let bytes = data_bytes(ty.dtype, shape);
                     let data = memory.block(bytes);
-                    descriptor(&mut memory, ty, shape, data, bytes)
+                    // One whose rank the run decides has room for the highest.
+                    let behind = vec![1; ty.rank().saturating_sub(shape.len())];
+                    descriptor(&mut memory, ty, &[shape.as_slice(), &behind].concat(), data, bytes)
                 }
                 // What texts need shows in the run.
                 _ => descriptor(&mut memory, ty, &static_dims().collect::<Vec<_>>(), 0, 0),
@@ -360,8 +362,14 @@ impl<'g> Model<'g> {
             word(machine, at + tensor::DATA as u64)? as u64,
             word(machine, at + tensor::DIMS as u64)? as u64,
         );
+        let rank = machine.memory.load(Type::I32, at + tensor::RANK as u64).map_err(internal)?;
+        if self.graph.any_rank.get(&number).map_or(ty.rank(), |own| own.least) as i64 > rank
+            || rank > ty.rank() as i64
+        {
+            return Err(internal(format!("output {number} of type {ty} came back with rank {rank}")));
+        }
         let mut shape = vec![];
-        for axis in 0..ty.rank() as u64 {
+        for axis in 0..rank as u64 {
             shape.push(word(machine, dims + 8 * axis)? as usize);
         }
         let length = match ty.dtype {

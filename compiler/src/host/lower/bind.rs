@@ -143,8 +143,10 @@ impl Binder<'_> {
         let (name, value) = &graph.outputs[output];
         let (what, port) = (format!("output {output} `{}`", printable(name)), Port::Output(output as u32));
         let mut dims = vec![];
+        // The sizes of axes that the run's tensor may lack are not the caller's, whatever decides them.
+        let own_axes = graph.any_rank.get(&output).map_or(usize::MAX, |own| own.least);
         let shape = graph.output_ty(output).shape.iter().enumerate();
-        for (axis, dim) in shape.filter(|(_, dim)| self.plan.dynamic.decides(dim)) {
+        for (axis, dim) in shape.filter(|(axis, dim)| *axis >= own_axes || self.plan.dynamic.decides(dim)) {
             dims.push((axis, sizes.value(b, dim)?));
         }
         let (bytes, overflow) = sizes.checked(b, &graph.ty(*value).bytes())?;
@@ -152,6 +154,22 @@ impl Binder<'_> {
         b.fail_if(overflow, status::SIZE_OVERFLOW, &template, &[bytes]);
         for (axis, size) in dims {
             b.store(Place::Dim(port, axis as u32), size);
+        }
+        if let Some(own) = graph.any_rank.get(&output) {
+            let rank = sizes.value(b, &own.rank)?;
+            // As many as the given one, which is the highest, where it is none of these.
+            for possible in own.least..graph.output_ty(output).rank() {
+                let is_this = b.compare(Compare::Eq, rank, possible as i64);
+                b.open();
+                b.store(Place::Tensor(port, TensorField::Rank), possible as i64);
+                let stored = b.close();
+                match is_this {
+                    Operand::Value(is_this) => b.if_else(Condition::Value(is_this), stored, vec![]),
+                    Operand::Int(_) => {
+                        return Err(internal(format!("{what}: its rank is known when compiled")));
+                    }
+                }
+            }
         }
         let data = b.load(Place::Tensor(port, TensorField::Data));
         b.open();

@@ -108,7 +108,14 @@ impl<'c, 'p> Checks<'c, 'p> {
         let template = format!("{what}: element type {V}, must be {V} ({})", ty.dtype);
         let dtype = self.b.load(Place::Tensor(given.port, TensorField::Dtype));
         self.fail_unless_equal(dtype.into(), i64::from(ty.dtype.to_onnx()), status::BAD_DTYPE, &template);
-        let template = format!("{what}: rank {V}, must be {V}");
+        let own = match given.port {
+            Port::Output(at) => self.scope.graph.any_rank.get(&(at as usize)),
+            Port::Input(_) => None,
+        };
+        let why = own.map_or(String::new(), |own| {
+            format!(" ({}: dims need room for the highest)", own.text(ty.rank()))
+        });
+        let template = format!("{what}: rank {V}, must be {V}{why}");
         let rank = self.b.load(Place::Tensor(given.port, TensorField::Rank));
         self.fail_unless_equal(rank.into(), ty.rank() as i64, status::BAD_RANK, &template);
         if ty.rank() > 0 {
@@ -353,9 +360,12 @@ impl<'c, 'p> Checks<'c, 'p> {
 
     /// What can be told of an output before data decide its dims.
     fn check_late_output(&mut self, given: &Given, ty: &TensorType) -> Result<()> {
+        let Port::Output(at) = given.port else { return Ok(()) };
+        let own = self.scope.graph.any_rank.get(&(at as usize));
+        let own_axes = own.map_or(usize::MAX, |own| own.least);
         for (axis, dim) in ty.shape.iter().enumerate().filter(|(_, dim)| !self.plan.dynamic.decides(dim)) {
             let wanted = self.sizes.value(self.b, dim)?;
-            if !dim.is_const() {
+            if !dim.is_const() || axis >= own_axes {
                 continue;
             }
             let found = self.dim(given, axis);

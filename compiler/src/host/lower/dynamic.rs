@@ -129,9 +129,10 @@ impl Dynamic {
     }
 }
 
-/// The dims of an output, and those of what the caller gets for it: strings have texts of any length.
+/// The dims of an output and its rank, and the dims of what the caller gets for it: strings have texts of any length.
 pub(super) fn decided_dims(graph: &Graph, output: usize) -> impl Iterator<Item = &Dim> {
-    graph.output_ty(output).shape.iter().chain(&graph.ty(graph.outputs[output].1).shape)
+    let rank = graph.any_rank.get(&output).map(|own| &own.rank);
+    graph.output_ty(output).shape.iter().chain(rank).chain(&graph.ty(graph.outputs[output].1).shape)
 }
 
 /// The results of a scope's nodes that kernels compute and never store, with their bytes.

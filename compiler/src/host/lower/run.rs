@@ -143,7 +143,9 @@ fn store_seed(b: &mut Builder, symbol: Sym) {
 fn store_output_dims(b: &mut Builder, plan: &Plan, graph: &Graph, sizes: &mut Sizes) -> Result<()> {
     for at in 0..graph.given_outputs() {
         let port = Port::Output(at as u32);
-        for (axis, dim) in graph.output_ty(at).shape.iter().enumerate() {
+        // Of one whose rank the run decides, all that is not known to be there is written with it.
+        let own_axes = graph.any_rank.get(&at).map_or(usize::MAX, |own| own.least);
+        for (axis, dim) in graph.output_ty(at).shape.iter().enumerate().take(own_axes) {
             if !dim.is_const() && !plan.dynamic.decides(dim) {
                 let size = sizes.value(b, dim)?;
                 b.store(Place::Dim(port, axis as u32), size);

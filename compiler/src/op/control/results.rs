@@ -30,6 +30,17 @@ pub fn has_declared_ranks(cx: &NodeCx<'_, '_>, body: &Body) -> bool {
     ranks_of(body).into_iter().enumerate().all(fits)
 }
 
+/// Whether the tensors that two bodies give with unlike ranks may be handed on so.
+pub fn may_differ_in_rank(cx: &NodeCx<'_, '_>, [a, b]: &[Body; 2]) -> bool {
+    let rank = |ty: &ItemType| (ty.layout == Layout::Tensor).then(|| ty.columns[0].rank());
+    let (a, b) = (results_of(a), results_of(b));
+    let mut pairs = a.iter().zip(&b).enumerate();
+    pairs.all(|(at, (a, b))| {
+        let same = a.layout == b.layout && rank(a) == rank(b);
+        same || cx.bodies.may_have_any_rank(at)
+    })
+}
+
 /// Whether tensors that two bodies give have equal ranks.
 pub fn same_ranks([a, b]: &[Body; 2]) -> bool {
     ranks_of(a).iter().zip(ranks_of(b)).all(|(a, b)| *a == b)
@@ -41,9 +52,11 @@ pub fn same_layouts(cx: &mut NodeCx<'_, '_>, bodies: &mut [Body; 2], outer: usiz
     let stays = |dim: &Dim| is_outer(dim, outer);
     let mut types = vec![];
     for (at, (a, b)) in then.iter().zip(&otherwise).enumerate() {
-        let joined = match (&a.layout, &b.layout) {
-            (Layout::Tensor, Layout::Tensor) => Ok(a.clone()),
-            _ => a.join(b, &stays),
+        let joined = match a.of_any_rank(b) {
+            Some(joined) if cx.bodies.may_have_any_rank(at) => Ok(joined),
+            // Tensors of unlike ranks are an error of what follows.
+            Some(_) => Ok(a.clone()),
+            None => a.join(b, &stays),
         };
         types.push(joined.map_err(|error| of_output(at, error))?);
     }

@@ -1,5 +1,7 @@
 //! Control flow in whole models, by the reference evaluator.
 
+mod ranks;
+
 use onnxc_proto::build::{self, int, ints, subgraph};
 use onnxc_proto::type_proto::{self, Value};
 use onnxc_proto::{AttributeProto, GraphProto, NodeProto, TypeProto, ValueInfoProto};

@@ -104,6 +104,7 @@ impl Item {
                 let shape = to.columns.last().map(|ty| ty.shape.iter().map(size).collect());
                 vec![zeros(b, *dtype, shape.unwrap_or_default())?]
             }
+            (Tensor | AnyRank { .. }, AnyRank { most, .. }) => item.with_rank(b, *most)?,
             (Optional(_), Optional(inner)) => {
                 let element = item.element().unwrap_or_else(|| item.clone());
                 let to = ItemType { layout: (**inner).clone(), columns: to.columns.clone() };

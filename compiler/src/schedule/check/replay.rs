@@ -259,7 +259,8 @@ impl Replay<'_> {
                         Some(count) => *count += 1,
                         None => return fault(format!("{value} is written to output {at}, which is none")),
                     }
-                    for dim in &self.graph.ty(self.graph.outputs[at].1).shape {
+                    let rank = self.graph.any_rank.get(&at).map(|own| &own.rank);
+                    for dim in self.graph.ty(self.graph.outputs[at].1).shape.iter().chain(rank) {
                         self.knows(&self.graph.data_symbols_of(dim), || format!("output {at}"))?;
                     }
                 }
