@@ -261,9 +261,8 @@ fn the_program_of_the_readme_runs() {
 #[test]
 fn the_page_of_the_command_line_lists_what_the_help_lists() {
     let page = fs::read_to_string(root().join("book/src/cli.md")).unwrap();
-    let help = |arguments: &[&str]| {
-        String::from_utf8(must(Command::new(ONNXC).args(arguments)).stdout).unwrap()
-    };
+    let help =
+        |arguments: &[&str]| String::from_utf8(must(Command::new(ONNXC).args(arguments)).stdout).unwrap();
     let commands: Vec<String> = help(&["--help"])
         .lines()
         .skip_while(|line| !line.starts_with("Commands:"))

@@ -63,14 +63,34 @@ pub fn import(
     }
     for (at, state) in states.iter().enumerate() {
         let (_, value) = imported.graph.outputs[at];
+        require_same(body, [lead.len() + at, at], at, state, imported.graph.ty(value))?;
         let next = inside(cx, &mut imported.graph, |b| as_type(b, value, &state.shape))?;
-        let ty = imported.graph.ty(next);
-        if ty.dtype != state.dtype {
-            return malformed(format!("state {at} changes from {state} to {ty}"));
-        }
         imported.graph.outputs[at].1 = next;
     }
     Ok(imported)
+}
+
+/// The `next` value of loop-carried value `number` has the element type and the rank of the one that the body takes. `places` are
+/// those of the two among the inputs and the outputs of the body.
+fn require_same(
+    body: &Subgraph,
+    places: [usize; 2],
+    number: usize,
+    ty: &TensorType,
+    next: &TensorType,
+) -> Result<()> {
+    let name = |names: Vec<&str>, at: usize| names.get(at).copied().unwrap_or_default().to_string();
+    let (taken, given) = (name(body.input_names(), places[0]), name(body.output_names(), places[1]));
+    let text = format!(
+        "loop-carried value {number}: the body takes `{taken}` as {ty} and gives `{given}` for it, {next}"
+    );
+    if next.dtype != ty.dtype {
+        return malformed(format!("{text}; its element type must stay the same"));
+    }
+    if next.rank() != ty.rank() {
+        return unsupported(format!("{text}; its rank must stay the same (an axis may have size 1)"));
+    }
+    Ok(())
 }
 
 /// What a loop gathers, and its condition, are tensors.
@@ -131,23 +151,7 @@ impl Iteration {
                 .flat_map(|(state, ty)| ty.columns.iter_mut().map(move |column| (state, column)));
             for (at, (state, ty)) in columns_of.enumerate() {
                 let next = body.graph.ty(body.graph.outputs[first + at].1);
-                if next.dtype != ty.dtype || next.rank() != ty.rank() {
-                    let (taken, given) = (lead.len() + state, first + state);
-                    let name = |names: Vec<&str>, at: usize| {
-                        names.get(at).map_or(String::new(), |name| format!("`{name}`"))
-                    };
-                    let text = format!(
-                        "loop-carried value {state}: the body takes {} as {ty} and gives {} for it, {next}",
-                        name(proto.input_names(), taken),
-                        name(proto.output_names(), given)
-                    );
-                    return match next.dtype != ty.dtype {
-                        true => malformed(format!("{text}; its type must stay")),
-                        false => unsupported(format!(
-                            "{text}; it changes its rank, which must stay: an axis of size 1 may"
-                        )),
-                    };
-                }
+                require_same(proto, [lead.len() + state, first + state], state, ty, next)?;
                 for (axis, next) in next.shape.iter().enumerate() {
                     if ty.shape[axis] != *next && !changing.contains_key(&(at, axis)) {
                         let sym = cx.b.fresh_symbol();

@@ -396,12 +396,12 @@ fn states_change_their_sizes_and_swap() {
     let ranks = with_constants(ranks, &[("i1", &[0], false)]);
     refused(
         graph(&["m: i64[]", "a0: i64[p]"], vec![repeat("m, , a0", "x", ranks)], &["x"]),
-        "loop-carried value 0: the body takes `a` as i64[s0] and gives `b` for it, i64[1, s0]; it changes its rank",
+        "loop-carried value 0: the body takes `a` as i64[s0] and gives `b` for it, i64[1, s0]; its rank must stay the same",
     );
     let wide = graph(&["i", "keep", "a"], nodes(&["go = Identity(keep)", "b = Equal(a, a)"]), &["go", "b"]);
     refused(
         graph(&["m: i64[]", "a0: i64[p]"], vec![repeat("m, , a0", "x", wide)], &["x"]),
-        "the body takes `a` as i64[s0] and gives `b` for it, bool[s0]; its type must stay",
+        "the body takes `a` as i64[s0] and gives `b` for it, bool[s0]; its element type must stay the same",
     );
     let step = graph(&["s", "e"], nodes(&["t = Add(s, e)"]), &["t"]);
     let scan = node("y = Scan(x, m)").with(subgraph("body", step)).with(int("num_scan_inputs", 1));
