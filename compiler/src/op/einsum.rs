@@ -273,7 +273,7 @@ mod tests {
         diagonal(&[2, 2, 0]).gives(0, &[2, 0], &[]);
         for wrong in [[2, 3, 1], [2, 3, 0], [0, 3, 1]] {
             let error = diagonal(&wrong).run().unwrap_err();
-            assert!(error.message.contains("share an index"), "{wrong:?}: {error}");
+            assert!(error.message.contains("shares an index"), "{wrong:?}: {error}");
         }
     }
 

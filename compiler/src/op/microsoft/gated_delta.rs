@@ -595,10 +595,10 @@ mod tests {
     #[test]
     fn bounds_that_are_none_fail() {
         for (bounds, wanted) in [
-            ([0, 2, 1, 3], "each of cu_seqlens must be at least 0 above the one before"),
-            ([1, 2, 2, 3], "cu_seqlens must begin with 0"),
-            ([0, 1, 2, 2], "cu_seqlens must end with the number of tokens"),
-            ([0, 1, 2, 4], "cu_seqlens must end with the number of tokens"),
+            ([0, 2, 1, 3], "cu_seqlens is 1 too small; it must be at least 0 above the one before"),
+            ([1, 2, 2, 3], "the first element of cu_seqlens is 1; it must be 0"),
+            ([0, 1, 2, 2], "it must be the number of tokens, which is 3"),
+            ([0, 1, 2, 4], "it must be the number of tokens, which is 3"),
         ] {
             let message = ragged(&bounds, &["", ""]).run().unwrap_err().message;
             assert!(message.contains(wanted), "{bounds:?}: {message}");

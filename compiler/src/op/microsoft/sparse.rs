@@ -176,7 +176,7 @@ mod tests {
             [([0, 2, 1], [0, 0, 1]), ([0, 1, 4], [0, 0, 1]), ([-1, 1, 3], [0, 0, 1]), ([0, 1, 3], [0, 0, 2])]
         {
             let message = of(&starts, &columns).run().unwrap_err().message;
-            assert!(message.contains("index"), "{starts:?} {columns:?}: {message}");
+            assert!(message.contains("the indices that follow from"), "{starts:?} {columns:?}: {message}");
         }
     }
 }

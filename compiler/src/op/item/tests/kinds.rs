@@ -46,7 +46,7 @@ fn optionals_have_an_element_or_not() {
     let get = imported(graph(&["c: bool[]", "a: i64[n]"], all, &["z: i64[k]"]));
     assert_eq!(ran(&get, &of(false)), [(vec![2], vec![4, 5])]);
     let message = run(&get, &of(true)).unwrap_err().message;
-    assert!(message.contains("must have an element"), "{message}");
+    assert!(message.contains("the optional has no element"), "{message}");
     // Those of the caller, of tensors and of sequences, also through Identity.
     let texts = ["o = Identity(x)", "h = OptionalHasElement(o)", "z = OptionalGetElement(o)"];
     let tensors = model(&["x: optional(i64[n])"], &texts, &["z: i64[n]", "h: bool[]"], &[]);
