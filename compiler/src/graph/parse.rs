@@ -47,9 +47,9 @@ use crate::graph::claim::V;
 use crate::graph::data::Says;
 use crate::graph::dim::Sym;
 use crate::graph::{
-    AnyRank, Assumption, Claim, Constant, DType, DataSymbol, Def, Dim, Graph, Growth, Input, Node, NodeId, Origin,
-    OriginId, Panels, Relation, Requirement, State, Strings, Symbol, Tensor, TensorType, Value, ValueId,
-    strings::share,
+    AnyRank, Assumption, Claim, Constant, DType, DataSymbol, Def, Dim, Graph, Growth, Input, Node, NodeId,
+    Origin, OriginId, Panels, Relation, Requirement, State, Strings, Symbol, Tensor, TensorType, Value,
+    ValueId, strings::share,
 };
 use lexer::Token;
 pub(crate) use parts::Parser;

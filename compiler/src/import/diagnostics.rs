@@ -49,24 +49,23 @@ pub fn summary(warnings: &[Warning]) -> Vec<String> {
 }
 
 /// Problems of one kind, as far as they are shown.
-pub struct Group<'e> {
+pub struct Group {
     /// Positions in the list; at most [`LISTED`].
     pub shown: Vec<usize>,
     /// How many more there are.
     pub more: usize,
     /// What they have in common.
     pub reason: String,
-    pub first: &'e Error,
 }
 
 /// Problems by their kind, in the order of the first of each.
-pub fn groups(problems: &[Error]) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
+pub fn groups(problems: &[Error]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
-    for (at, first) in problems.iter().enumerate() {
-        let reason = first.reason();
+    for (at, problem) in problems.iter().enumerate() {
+        let reason = problem.reason();
         let group = *known.entry(reason.clone()).or_insert_with(|| {
-            groups.push(Group { shown: Vec::new(), more: 0, reason, first });
+            groups.push(Group { shown: Vec::new(), more: 0, reason });
             groups.len() - 1
         });
         match groups[group].shown.len() < LISTED {

@@ -137,7 +137,7 @@ impl Importer<'_> {
             return Ok(Binding::Value(compound::input(graph, info.name(), columns)?));
         }
         let ty = self.types.input(graph, info, None)?;
-        for note in self.types.overridden(info) {
+        if let Some(note) = self.types.overridden(info) {
             self.log.note_of_option(Rule::InputShape, note);
         }
         Ok(Builder::new(graph, origin).input(info.name(), ty, None).into())

@@ -131,7 +131,7 @@ pub fn item_deviation(info: &ValueInfoProto, item: &Item, b: &Builder<'_>) -> Op
     {
         let (declared, found) = (describe(ty), item.text(b));
         let message = format!("`{}` is declared as {declared}, and it is {found}, which holds", info.name());
-        return Some((Deviation::DeclaredShape, message));
+        return Some((Rule::DeclaredShape, message));
     }
     let agrees = value_type(ty).is_ok_and(|ty| ty.kind == item.kind() && ty.dtype == item.dtype(b));
     let message = || {

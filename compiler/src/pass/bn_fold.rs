@@ -65,9 +65,8 @@ fn shifted(graph: &Graph, uses: &Uses) -> HashSet<ValueId> {
 /// number of steps.
 fn quantized(graph: &Graph) -> HashSet<NodeId> {
     let spans = Spans::of(graph);
-    let kept = |id: &NodeId| {
-        graph.nodes[*id].op == Op::Map(MapFn::Unary(UnaryFn::Round)) && !spans.may_join(*id)
-    };
+    let kept =
+        |id: &NodeId| graph.nodes[*id].op == Op::Map(MapFn::Unary(UnaryFn::Round)) && !spans.may_join(*id);
     let nodes = graph.order.iter().copied().filter(kept);
     nodes.filter_map(|id| graph.producer(graph.nodes[id].inputs[0])).collect()
 }

@@ -218,7 +218,7 @@ fn apart(graph: &mut Graph) {
     for (index, &id) in graph.order.iter().enumerate() {
         let casts = matches!(graph.nodes[id].op, Op::Map(MapFn::Cast { .. }));
         let op_type = if casts { "Cast" } else { "Node" }.to_string();
-        graph.nodes[id].origin = graph.origins.push(Origin { name: index.to_string(), op_type, index });
+        graph.nodes[id].origin = graph.origins.push(Origin::new(index.to_string(), op_type, index));
     }
 }
 

@@ -9,7 +9,7 @@ const MOST: f64 = 1024.0 / (1u32 << 24) as f64;
 /// The largest relative error of sums over `axes` of a tensor whose elements are `value`, and the kernels' text.
 fn error(shape: &[usize], axes: &[usize], symbolic: bool, value: f32, target: &Target) -> (f64, String) {
     let mut graph = Graph::default();
-    graph.origins.push(Origin { name: "sum".into(), op_type: "ReduceSum".into(), index: 0 });
+    graph.origins.push(Origin::new("sum", "ReduceSum", 0));
     let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
     let dims = shape.iter().map(|&size| if symbolic { Dim::sym(b.fresh_symbol()) } else { Dim::from(size) });
     let dims: Vec<Dim> = dims.collect();
@@ -70,7 +70,7 @@ fn parts_of_few_terms() {
     let target = fixed_target().leaf().unwrap();
     for (shape, axes) in [([2, 90, 31, 5], [1, 2]), ([3, 7, 300, 41], [2, 3])] {
         let mut graph = Graph::default();
-        graph.origins.push(Origin { name: "sum".into(), op_type: "ReduceSum".into(), index: 0 });
+        graph.origins.push(Origin::new("sum", "ReduceSum", 0));
         let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
         let dims = shape.iter().map(|&size| Dim::from(size)).collect();
         let x = b.input("x", TensorType::new(DType::F32, dims), None);
@@ -105,7 +105,7 @@ fn extremes_beside_long_sums_are_whole() {
     let mut dice = Dice(3);
     for symbolic in [false, true] {
         let mut graph = Graph::default();
-        graph.origins.push(Origin { name: "softmax".into(), op_type: "Softmax".into(), index: 0 });
+        graph.origins.push(Origin::new("softmax", "Softmax", 0));
         let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
         let length = if symbolic { Dim::sym(b.fresh_symbol()) } else { Dim::from(20011usize) };
         let x = b.input("x", TensorType::new(DType::F32, vec![Dim::from(2usize), length]), None);
@@ -134,7 +134,7 @@ fn what_has_no_parts_and_what_is_not_finite() {
     for special in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
         for (shape, axes) in [([2, 600, 8], [1]), ([2, 8, 20000], [2])] {
             let mut graph = Graph::default();
-            graph.origins.push(Origin { name: "sum".into(), op_type: "ReduceSum".into(), index: 0 });
+            graph.origins.push(Origin::new("sum", "ReduceSum", 0));
             let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
             let dims = shape.iter().map(|&size| Dim::from(size)).collect();
             let x = b.input("x", TensorType::new(DType::F32, dims), None);

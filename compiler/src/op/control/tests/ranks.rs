@@ -3,7 +3,7 @@
 use onnxc_proto::{FunctionProto, ModelProto, OperatorSetIdProto};
 
 use super::*;
-use crate::import::Deviation;
+use crate::import::Rule;
 
 /// `y`, which is `x: i64[2, n, 3]` without the axis of size `n` where that is 1, as exporters write `squeeze(1)`.
 fn squeezed() -> Vec<NodeProto> {
@@ -203,8 +203,8 @@ fn loops_keep_the_ranks_of_their_values() {
 fn a_declared_rank_that_is_none_of_them_is_warned_of() {
     let model = build::model(17, whole(&["x: i64[2, n, 3]"], squeezed(), &["y: i64[2]"]));
     let import = import(&model, &ImportOptions::default(), &NoExternalData).unwrap();
-    let found: Vec<_> = import.warnings.iter().map(|warning| warning.deviation).collect();
-    assert_eq!(found, [Deviation::DeclaredShape], "{:?}", import.warnings);
+    let found: Vec<_> = import.warnings.iter().map(|warning| warning.rule).collect();
+    assert_eq!(found, [Rule::DeclaredShape], "{:?}", import.warnings);
     let text = "`y` is declared as i64[2], and it is i64 of rank 2 to 3, which holds";
     assert!(import.warnings[0].problem.message.contains(text), "{:?}", import.warnings);
 }
