@@ -254,7 +254,6 @@ impl Estimate {
     fn of(tile: usize, weights: &Tensor, [channels, filters]: [usize; 2]) -> Option<Estimate> {
         let Matrices { input, filter, output, .. } = matrices(tile, true)?;
         let weights = weights.to_f64s().filter(|_| weights.dtype == DType::F32)?;
-        let size = tile + KERNEL - 1;
         // The variance of each product's part of a result, for a transformed weight of 1: the mean over a tile.
         let gains = input.iter().enumerate().map(|(at, row)| {
             let squares = output.iter().map(|row| row[at] * row[at]).sum::<f64>() / tile as f64;
@@ -263,17 +262,17 @@ impl Estimate {
         let gains: Vec<f64> = gains.collect();
         let (mut direct, mut transformed) = (vec![0.0; filters], vec![0.0; filters]);
         for channel in 0..channels {
-            for filter_at in 0..filters {
-                let tap = |at: usize| weights[(at * channels + channel) * filters + filter_at];
-                let taps: [f64; KERNEL * KERNEL] = std::array::from_fn(tap);
-                direct[filter_at] += taps.iter().map(|tap| tap * tap).sum::<f64>();
-                for row in 0..size {
+            for (at, (direct, transformed)) in direct.iter_mut().zip(&mut transformed).enumerate() {
+                let taps: [f64; KERNEL * KERNEL] =
+                    std::array::from_fn(|tap| weights[(tap * channels + channel) * filters + at]);
+                *direct += taps.iter().map(|tap| tap * tap).sum::<f64>();
+                for (left, gain) in filter.iter().zip(&gains) {
                     let rows: [f64; KERNEL] = std::array::from_fn(|column| {
-                        (0..KERNEL).map(|at| filter[row][at] * taps[at * KERNEL + column]).sum()
+                        left.iter().zip(taps.chunks(KERNEL)).map(|(by, taps)| by * taps[column]).sum()
                     });
-                    for column in 0..size {
-                        let weight: f64 = (0..KERNEL).map(|at| filter[column][at] * rows[at]).sum();
-                        transformed[filter_at] += gains[row] * gains[column] * weight * weight;
+                    for (right, other) in filter.iter().zip(&gains) {
+                        let weight: f64 = right.iter().zip(&rows).map(|(by, row)| by * row).sum();
+                        *transformed += gain * other * weight * weight;
                     }
                 }
             }
@@ -376,7 +375,7 @@ mod tests {
         let (tile, channels, mut seed) = (4, 64, 3);
         let by = matrices(tile, true).unwrap();
         let size = tile + KERNEL - 1;
-        let (mut direct, mut transformed) = (0.0, 0.0);
+        let (mut direct, mut transformed) = (0f64, 0f64);
         let mut all = Vec::new();
         for _ in 0..24 {
             let mut sums = vec![0f32; size * size];
@@ -395,19 +394,20 @@ mod tests {
                     *sum = g.mul_add(d, *sum);
                 }
                 for at in 0..tile * tile {
-                    for tap in 0..9 {
+                    for (tap, &weight) in g.iter().enumerate() {
                         let x = d[(at / tile + tap / 3) * size + at % tile + tap % 3];
-                        exact[at] += f64::from(x) * f64::from(g[tap]);
-                        one_by_one[at] = x.mul_add(g[tap], one_by_one[at]);
+                        exact[at] += f64::from(x) * f64::from(weight);
+                        one_by_one[at] = x.mul_add(weight, one_by_one[at]);
                     }
                 }
                 all.push(g);
             }
             let found = both_sides(&by.output, &sums, size);
-            for at in 0..tile * tile {
-                direct += (f64::from(one_by_one[at]) - exact[at]).powi(2);
-                transformed += (f64::from(found[at]) - exact[at]).powi(2);
-            }
+            let distance = |found: &[f32]| -> f64 {
+                found.iter().zip(&exact).map(|(found, exact)| (f64::from(*found) - exact).powi(2)).sum()
+            };
+            direct += distance(&one_by_one);
+            transformed += distance(&found);
         }
         let [channels, filters] = [channels, 24];
         let tensor = weights([channels, filters], {
@@ -420,7 +420,7 @@ mod tests {
             }
         });
         let Estimate(estimate) = Estimate::of(tile, &tensor, [channels, filters]).unwrap();
-        let found = (transformed / direct as f64).sqrt();
+        let found = (transformed / direct).sqrt();
         assert!((0.5..1.5).contains(&(found / estimate)), "{found}, not {estimate}");
     }
 }
