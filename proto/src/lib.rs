@@ -18,6 +18,11 @@ use prost::Message;
 
 pub use schema::*;
 
+/// The bytes of a message.
+pub fn encode(message: &impl Message) -> Vec<u8> {
+    message.encode_to_vec()
+}
+
 /// The newest IR version whose fields the schema has.
 pub const IR_VERSION: i64 = 14;
 

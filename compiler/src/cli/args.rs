@@ -324,7 +324,7 @@ pub struct RunArgs {
     pub seed: u64,
     #[command(flatten)]
     pub sizes: SizeArgs,
-    /// Write outputs as .npy files into this folder
+    /// Write outputs into this folder: tensors of numbers as .npy, strings, sequences, maps and optionals as .pb
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 }

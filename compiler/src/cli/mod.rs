@@ -21,6 +21,7 @@ mod manual;
 pub mod output;
 mod peak;
 mod plan;
+mod protos;
 mod report;
 mod run;
 pub mod session;
@@ -47,6 +48,7 @@ static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 /// found before.
 pub fn main(stdout_closed: bool) -> ExitCode {
     STDOUT_CLOSED.store(stdout_closed, Ordering::Relaxed);
+    output::fail_at_the_file_size_limit();
     let thread = std::thread::Builder::new().stack_size(STACK).spawn(command);
     match thread.map(JoinHandle::join) {
         Ok(Ok(code)) => code,

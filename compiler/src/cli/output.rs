@@ -1,5 +1,8 @@
 //! Output files: all that a command writes together gets its new contents together, or keeps the old.
 //!
+//! A place that is a symbolic link stays one: the file that it leads to is replaced. A file that is there gives its mode to the
+//! new one; other names of it (hard links) keep the old contents.
+//!
 //! The files are written and synced in a staging folder beside their places, and renamed at the end. What goes wrong
 //! before that, a full disk or a kill, changes nothing, and a rename that fails undoes those before it. Where there are
 //! several renames, on Unix a child process does them: a kill of the compiler, or of its process group, does not come
@@ -24,54 +27,91 @@ use crate::files::io_error;
 /// Start of the names of staging folders.
 const STAGING: &str = ".onnxc-staging-";
 
-/// Files of one folder that are replaced together.
+/// Files that are replaced together.
 pub struct Outputs {
-    folder: PathBuf,
-    staging: TempDir,
-    /// Locked until the staging folder is gone.
-    _alive: Option<File>,
+    /// Those in which files are: the one that all are meant for, and where links lead.
+    folders: Vec<Folder>,
     files: Vec<Staged>,
 }
 
-/// A file that is written, and where it belongs.
+/// A folder with files to replace.
+struct Folder {
+    path: PathBuf,
+    staging: TempDir,
+    /// Locked until the staging folder is gone.
+    _alive: Option<File>,
+}
+
+/// A file that is written, and where it belongs: the place and, behind links, what it leads to.
 struct Staged {
     file: PathBuf,
     place: PathBuf,
+    target: PathBuf,
+    /// Number of its folder.
+    folder: usize,
+}
+
+impl Folder {
+    fn open(path: &Path, place: &Path) -> Result<Folder> {
+        let _turn = lock(path);
+        remove_leftovers(path);
+        let staging = tempfile::Builder::new().prefix(STAGING).tempdir_in(path);
+        let staging = staging.map_err(|error| io_error(place, &error))?;
+        let _alive = lock(staging.path());
+        Ok(Folder { path: path.to_path_buf(), staging, _alive })
+    }
 }
 
 impl Outputs {
     /// For `place` and other files of its folder.
     pub fn beside(place: &Path) -> Result<Outputs> {
-        let folder = folder_of(place).to_path_buf();
-        let _turn = lock(&folder);
-        remove_leftovers(&folder);
-        let staging = tempfile::Builder::new().prefix(STAGING).tempdir_in(&folder);
-        let staging = staging.map_err(|error| io_error(place, &error))?;
-        let _alive = lock(staging.path());
-        Ok(Outputs { folder, staging, _alive, files: vec![] })
+        Ok(Outputs { folders: vec![Folder::open(folder_of(place), place)?], files: vec![] })
     }
 
     /// Writes the new contents of `place`, which does not change yet.
     pub fn write(&mut self, place: &Path, write: &mut dyn FnMut(&mut File) -> Result<()>) -> Result<()> {
-        let file = self.staging.path().join(format!("new-{}", self.files.len()));
         let fail = |error: io::Error| io_error(place, &error);
+        let target = target_of(place).map_err(fail)?;
+        let folder = self.folder(folder_of(&target), place)?;
+        let file = self.folders[folder].staging.path().join(format!("new-{}", self.files.len()));
         let mut out = File::create_new(&file).map_err(fail)?;
         write(&mut out)?;
+        if let Ok(old) = fs::metadata(&target) {
+            // Not every file system has modes.
+            let _ = out.set_permissions(old.permissions());
+        }
         // Some file systems tell only now that the disk is full.
         out.sync_all().map_err(fail)?;
-        self.files.push(Staged { file, place: place.to_path_buf() });
+        self.files.push(Staged { file, place: place.to_path_buf(), target, folder });
         Ok(())
+    }
+
+    /// The number of a folder.
+    fn folder(&mut self, path: &Path, place: &Path) -> Result<usize> {
+        if let Some(at) = self.folders.iter().position(|folder| folder.path == path) {
+            return Ok(at);
+        }
+        self.folders.push(Folder::open(path, place)?);
+        Ok(self.folders.len() - 1)
     }
 
     /// Moves all files to their places, in the order in which they were written.
     pub fn commit(self) -> Result<()> {
-        let _turn = lock(&self.folder);
+        // All take their turns in the same order, so that none waits for another one that waits for it.
+        let mut paths: Vec<PathBuf> = self
+            .folders
+            .iter()
+            .map(|folder| fs::canonicalize(&folder.path).unwrap_or_else(|_| folder.path.clone()))
+            .collect();
+        paths.sort();
+        paths.dedup();
+        let _turns: Vec<_> = paths.iter().map(|path| lock(path)).collect();
         self.files.iter().try_for_each(|staged| check_place(&staged.place, &[]))?;
         let count = self.files.len();
         let moves = self.files.iter().enumerate().map(|(at, staged)| {
             // The last one has nothing after it that could fail.
             let undo = if at + 1 < count { self.keep_old(at, staged)? } else { None };
-            Ok(Move { from: staged.file.clone(), to: staged.place.clone(), undo })
+            Ok(Move { from: staged.file.clone(), to: staged.target.clone(), undo })
         });
         put(&moves.collect::<Result<Vec<Move>>>()?).map_err(|error| {
             let places: Vec<String> =
@@ -82,15 +122,41 @@ impl Outputs {
 
     /// A second name for what is in a file's place now.
     fn keep_old(&self, at: usize, staged: &Staged) -> Result<Option<PathBuf>> {
-        if fs::symlink_metadata(&staged.place).is_err() {
+        if fs::symlink_metadata(&staged.target).is_err() {
             return Ok(None);
         }
-        let old = self.staging.path().join(format!("old-{at}"));
+        let old = self.folders[staged.folder].staging.path().join(format!("old-{at}"));
         // Not every file system has links.
-        fs::hard_link(&staged.place, &old)
-            .or_else(|_| fs::copy(&staged.place, &old).map(drop))
+        fs::hard_link(&staged.target, &old)
+            .or_else(|_| fs::copy(&staged.target, &old).map(drop))
             .map_err(|error| io_error(&staged.place, &error))?;
         Ok(Some(old))
+    }
+}
+
+/// Links that may lead to each other, as many as systems follow.
+const MAX_LINKS: usize = 40;
+
+/// What a place leads to: itself, or where the link leads that it is, whether a file is there or not.
+fn target_of(place: &Path) -> io::Result<PathBuf> {
+    let mut target = place.to_path_buf();
+    for _ in 0..MAX_LINKS {
+        if !fs::symlink_metadata(&target).is_ok_and(|found| found.is_symlink()) {
+            return Ok(target);
+        }
+        // From the folder of the link.
+        target = folder_of(&target).join(fs::read_link(&target)?);
+    }
+    Err(io::Error::other("links lead to each other without an end"))
+}
+
+/// A file that would grow beyond the user's limit (`ulimit -f`) fails as on a full disk, and its staging folder goes. Else the
+/// signal ends the process, and the folder stays until the next one removes it.
+pub fn fail_at_the_file_size_limit() {
+    #[cfg(unix)]
+    // SAFETY: ignoring a signal runs no code of ours, and nothing else in the process handles this one.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
 }
 
@@ -346,7 +412,7 @@ mod tests {
         let alive = Outputs::beside(&folder.path().join("a.o")).unwrap();
         assert!(!left.exists());
         let other = Outputs::beside(&folder.path().join("b.o")).unwrap();
-        assert!(alive.staging.path().exists() && other.staging.path().exists());
+        assert!([&alive, &other].iter().all(|outputs| outputs.folders[0].staging.path().exists()));
     }
 
     #[test]

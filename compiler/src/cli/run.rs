@@ -7,10 +7,10 @@ use crate::cli::output::{self, Outputs};
 use crate::cli::session::{Problems, Session, native_options, one, tell, usage};
 use crate::cli::shapes::{self, Given};
 use crate::cli::values::{self, Value};
-use crate::cli::{data, files};
+use crate::cli::{data, files, protos};
 use crate::error::Result;
 use crate::files::io_error;
-use crate::graph::Graph;
+use crate::graph::{DType, Graph};
 use crate::native::{self, Call};
 
 pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
@@ -42,8 +42,9 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
         let places = places(graph, args)?;
         let call = Call { seed: args.seed, ..Call::default() };
         let outputs = loaded.model()?.run_with(&inputs, &native::output_shapes(graph, &inputs)?, &call)?;
+        let named = values::unpack_all(&outputs, &values::outputs(graph))?;
         let Some(first) = places.first() else {
-            for (name, value) in values::unpack_all(&outputs, &values::outputs(graph))? {
+            for (name, value) in named {
                 if !matches!(value, Value::Tensor(_)) {
                     say!("{name}: {}", value.outline());
                 }
@@ -52,12 +53,21 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
             return Ok(());
         };
         let mut files = Outputs::beside(first)?;
-        for (place, tensor) in places.iter().zip(&outputs) {
-            files.write(place, &mut |file| files::write_npy_to(file, place, tensor))?;
+        for (place, (_, value)) in places.iter().zip(&named) {
+            files.write(place, &mut |file| match value {
+                Value::Tensor(tensor) if tensor.dtype != DType::Str => {
+                    files::write_npy_to(file, place, tensor)
+                }
+                value => protos::write_to(file, place, value),
+            })?;
         }
         files.commit()?;
-        for (((name, _), tensor), place) in graph.outputs.iter().zip(&outputs).zip(&places) {
-            say!("{name}: {}{:?} in {}", tensor.dtype, tensor.shape, place.display());
+        for ((name, value), place) in named.iter().zip(&places) {
+            let what = match value {
+                Value::Tensor(tensor) => format!("{}{:?}", tensor.dtype, tensor.shape),
+                value => value.outline(),
+            };
+            say!("{name}: {what} in {}", place.display());
         }
         Ok(())
     };
@@ -73,8 +83,8 @@ fn places(graph: &Graph, args: &RunArgs) -> Result<Vec<PathBuf>> {
         read.extend(argument.split_once('=').map(|(_, file)| PathBuf::from(file)));
     }
     let mut places: Vec<PathBuf> = Vec::new();
-    for (name, _) in &graph.outputs {
-        let place = folder.join(format!("{}.npy", file_name(name)));
+    for ports in values::grouped(&values::outputs(graph)) {
+        let place = folder.join(format!("{}.{}", file_name(&ports[0].value), values::form(ports)));
         output::check_place(&place, &read)?;
         if places.contains(&place) {
             return Err(usage(format!("two outputs would be written to {}", place.display())));

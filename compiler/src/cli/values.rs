@@ -84,6 +84,14 @@ pub fn grouped(ports: &[Port]) -> Vec<&[Port]> {
     ports.chunk_by(same).collect()
 }
 
+/// The extension of files with a value of these ports: `npy` for tensors of numbers, else `pb`.
+pub fn form(ports: &[Port]) -> &'static str {
+    match ports {
+        [port] if port.part == Part::Whole && port.dtype != DType::Str => "npy",
+        _ => "pb",
+    }
+}
+
 /// The part of `b` with which a value begins, if what is before it cannot be of the same one.
 fn first_part(a: &Port, b: &Port) -> Part {
     let goes_on = matches!(

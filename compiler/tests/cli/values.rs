@@ -107,3 +107,77 @@ fn values_of_every_kind_are_run_on() {
         twice.err
     );
 }
+
+/// What `run` writes is what it reads, and what `verify` compares with.
+#[test]
+fn outputs_of_every_kind_are_written() {
+    let folder = folder();
+    let files = ["test_data_set_0/input_0.pb", "o=test_data_set_0/input_1.pb"];
+    let arguments = ["run", "m.onnx", "--input", files[0], "--input", files[1], "--output", "."];
+    let run = onnxc(folder.path(), &arguments);
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_eq!(
+        run.out,
+        "t: a sequence of 2 in ./t.pb\nh: bool[] in ./h.npy\np: an optional without an element in ./p.pb\n"
+    );
+    let again = onnxc(folder.path(), &["run", "m.onnx", "--input", "t.pb", "--input", "p.pb"]);
+    assert!(again.out.starts_with("t: a sequence of 1\nt[0]: f32[1] = 1\n"), "{} {}", again.out, again.err);
+    for (at, name) in [(0, "t"), (2, "p")] {
+        let to = folder.path().join(format!("test_data_set_0/output_{at}.pb"));
+        fs::copy(folder.path().join(format!("{name}.pb")), to).unwrap();
+    }
+    let verified = onnxc(folder.path(), &["verify", "m.onnx"]);
+    assert_eq!(verified.code, 0, "{} {}", verified.out, verified.err);
+
+    // Strings beside numbers, a map, and a list of maps.
+    let keys = || build::ints("classlabels_int64s", &[3, 5]);
+    let ml =
+        |node: onnxc_proto::NodeProto| onnxc_proto::NodeProto { domain: Some("ai.onnx.ml".into()), ..node };
+    let texts = |name: &str, texts: &[&'static str]| onnxc_proto::AttributeProto {
+        strings: texts.iter().map(|text| bytes::Bytes::from_static(text.as_bytes())).collect(),
+        ..build::attribute(name, onnxc_proto::attribute_proto::AttributeType::Strings)
+    };
+    let labels = ml(build::node("LabelEncoder", &["i"], &["s"]))
+        .with(build::ints("keys_int64s", &[1, 2]))
+        .with(texts("values_strings", &["x", "y\u{e9}"]));
+    let nodes = vec![
+        labels,
+        build::node("Cast", &["i"], &["f"]).with(build::int("to", 1)),
+        ml(build::node("ZipMap", &["z"], &["maps"])).with(keys()),
+        build::node("Cast", &["f"], &["q"]).with(build::int("to", 22)),
+    ];
+    let map = Value::MapType(Box::new(type_proto::Map {
+        key_type: Some(7),
+        value_type: boxed(build::f32_value("", &[] as &[i64]).r#type.unwrap().value.unwrap()),
+    }));
+    let maps = Value::SequenceType(Box::new(type_proto::Sequence { elem_type: boxed(map) }));
+    let outputs = vec![
+        build::f32_value("f", &["2"]),
+        build::value("s", 8, &["2"]),
+        build::typed("maps", maps),
+        build::value("q", 22, &["2"]),
+    ];
+    let inputs = vec![build::value("i", 7, &["2"]), build::f32_value("z", &["n", "2"])];
+    let mut model = build::model(21, build::graph(inputs, nodes, outputs));
+    model.opset_import.push(build::opset("ai.onnx.ml", 3));
+    fs::write(folder.path().join("n.onnx"), model.encode_to_vec()).unwrap();
+    let numbers = onnxc::graph::Tensor::from_slice(&[2], &[2i64, 1]);
+    onnxc::cli::files::write_npy(&folder.path().join("i.npy"), &numbers).unwrap();
+    let rows = onnxc::graph::Tensor::from_slice(&[1, 2], &[0.5f32, 0.25]);
+    onnxc::cli::files::write_npy(&folder.path().join("z.npy"), &rows).unwrap();
+    let arguments = ["run", "n.onnx", "--input", "i.npy", "--input", "z.npy", "--output", "out"];
+    let run = onnxc(folder.path(), &arguments);
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_eq!(crate::names(&folder.path().join("out")), ["f.npy", "maps.pb", "q.npy", "s.pb"]);
+    let read = |name: &str| bytes::Bytes::from(fs::read(folder.path().join("out").join(name)).unwrap());
+    let strings = TensorProto::decode(read("s.pb")).unwrap();
+    assert_eq!((strings.data_type, strings.dims), (Some(8), vec![2]));
+    assert_eq!(strings.string_data, ["y\u{e9}".as_bytes(), b"x"]);
+    let maps = SequenceProto::decode(read("maps.pb")).unwrap();
+    assert_eq!((maps.elem_type, maps.map_values.len()), (Some(4), 1));
+    let map = &maps.map_values[0];
+    assert_eq!((map.key_type, map.keys.as_slice()), (Some(7), &[3, 5][..]));
+    let values = &map.values.as_ref().unwrap().tensor_values;
+    let raw: Vec<_> = values.iter().flat_map(|value| value.raw_data.clone().unwrap()).collect();
+    assert_eq!(raw, [0.5f32, 0.25].map(f32::to_le_bytes).concat());
+}
