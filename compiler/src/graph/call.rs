@@ -164,7 +164,7 @@ functions! {
 }
 
 /// What a run says of an image that is refused.
-pub const LARGE_IMAGE: &str = 
+pub const LARGE_IMAGE: &str =
     "the image needs more memory than there is, or more memory or work than a run may take for one";
 
 /// The function with a name in the text form.
