@@ -191,6 +191,17 @@ impl<'l> Model<'l> {
         unsafe { self.descriptor.states() }
     }
 
+    /// Fails where buffers of a call overlap that must lie apart. The arguments are those of a [`Prepared`], which may have been
+    /// moved, but for the elements of strings.
+    pub fn check_overlap(
+        &self,
+        arguments: &Arguments,
+    ) -> std::result::Result<(), onnxc_runtime_support::limits::Refusal> {
+        let Arguments { inputs, outputs, workspace, workspace_bytes, .. } = arguments;
+        // SAFETY: the descriptor is what the model's function gave, and tensors of strings have elements.
+        unsafe { self.descriptor.check_overlap(inputs, outputs, *workspace, *workspace_bytes) }
+    }
+
     /// Names of the symbols, in the order of their numbers.
     pub fn symbols(&self) -> Vec<String> {
         // SAFETY: as for the inputs.
@@ -431,6 +442,7 @@ pub struct Prepared<'l> {
 
 /// What `<name>_run` is called with, but for the counts, which are those of the vectors. The pointers are to buffers of
 /// the [`Prepared`] that gave it and of its [`Call`].
+#[derive(Clone)]
 pub struct Arguments {
     pub inputs: Vec<abi::Tensor>,
     pub outputs: Vec<abi::Tensor>,

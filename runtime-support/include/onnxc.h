@@ -80,7 +80,9 @@ typedef enum onnxc_status {
     /* The state block is none that this model has reset, or is for other sizes. */
     ONNXC_BAD_STATE = 17,
     /* The state has no room for what the run would append. Nothing is written. */
-    ONNXC_STATE_FULL = 18
+    ONNXC_STATE_FULL = 18,
+    /* Buffers that must lie apart overlap. No run looks for that: onnxc_check_overlap does. */
+    ONNXC_OVERLAP = 19
 } onnxc_status;
 
 /* Element types: the numbers of ONNX's TensorProto.DataType. Elements smaller than a byte are packed as ONNX stores
@@ -195,7 +197,8 @@ typedef struct onnxc_options {
 /* clang-format on */
 
 /* Checks all it is given, then runs the model. `inputs` and `outputs` are in the model's order. Outputs must
- * not overlap inputs, each other or the workspace. `workspace` is aligned to ONNXC_WORKSPACE_ALIGNMENT and has at
+ * not overlap inputs, each other or the workspace, nor may these overlap the workspace or the state block:
+ * onnxc_check_overlap looks for that, where a program wants it. `workspace` is aligned to ONNXC_WORKSPACE_ALIGNMENT and has at
  * least the bytes that the model's workspace function tells; it needs no initialisation and holds nothing
  * between runs. `options` may be NULL. Returns an onnxc_status.
  *
@@ -922,6 +925,13 @@ void *onnxc_allocate(void *allocator, size_t bytes, size_t alignment);
 
 /* Gives back memory of onnxc_allocate, with the same sizes. NULL is ignored. */
 void onnxc_release(void *allocator, void *memory, size_t bytes, size_t alignment);
+
+/* ONNXC_OVERLAP where buffers of a run overlap that must lie apart: outputs and inputs (and texts of inputs), outputs and each
+ * other, the workspace or the state block and anything. The message names both, with addresses. The arguments are those of the
+ * run. Takes time by the number of buffers, and reads none of them, but for the elements of inputs of strings. */
+int32_t onnxc_check_overlap(const onnxc_model *model, const onnxc_tensor *inputs, size_t input_count,
+                            const onnxc_tensor *outputs, size_t output_count, const void *workspace,
+                            size_t workspace_bytes, char *message, size_t message_capacity);
 
 #ifdef __cplusplus
 }

@@ -30,6 +30,7 @@ impl Status {
     pub const BAD_TEXT: Status = Status(16);
     pub const BAD_STATE: Status = Status(17);
     pub const STATE_FULL: Status = Status(18);
+    pub const OVERLAP: Status = Status(19);
 }
 
 /// `onnxc_tensor`

@@ -356,11 +356,72 @@ pub fn check(
             prepared = prepare(output_shapes)?;
         }
     }
+    refused += overlaps(&described, &mut prepare(output_shapes)?)?;
     refused += cut_messages(&described, &mut prepared)?;
     refused += symbols(&described)?;
     refused += failing_allocations(&described, &late, &prepare)?;
     Ok(refused)
 }
+
+/// Buffers of a good call lie apart; every one that a run writes is put where another one is, and the check names both.
+fn overlaps(model: &Described<'_>, prepared: &mut Prepared<'_>) -> Result<usize, String> {
+    let good = prepared.arguments(&Call::default());
+    let found = |arguments: &Arguments| model.model.check_overlap(arguments);
+    found(&good).map_err(|refusal| format!("a good call: {refusal}"))?;
+    let has_bytes = |tensor: &abi::Tensor| !tensor.data.is_null() && tensor.bytes > 0;
+    let name = |kind: &str, at: usize, infos: &[ValueInfo]| match &infos[at] {
+        info if info.part == STATE_PART => "the state block".to_string(),
+        info => format!("{kind} {at} `{}`", info.name),
+    };
+    let mut spoilt: Vec<(Arguments, [String; 2])> = vec![];
+    let with = |change: &dyn Fn(&mut Arguments)| {
+        let mut arguments = good.clone();
+        change(&mut arguments);
+        arguments
+    };
+    for (at, output) in good.outputs.iter().enumerate().filter(|(_, output)| has_bytes(output)) {
+        let own = name("output", at, &model.outputs);
+        for (other, input) in good.inputs.iter().enumerate().filter(|(_, input)| has_bytes(input)) {
+            // At its last byte.
+            let end = input.data.wrapping_byte_add(input.bytes - 1);
+            let other = name("input", other, &model.inputs);
+            spoilt.push((with(&|arguments| arguments.outputs[at].data = end), [own.clone(), other]));
+        }
+        for (other, _) in good.outputs.iter().enumerate().take(at).filter(|(_, other)| has_bytes(other)) {
+            let other_name = name("output", other, &model.outputs);
+            spoilt.push((
+                with(&|arguments| arguments.outputs[other].data = output.data),
+                [own.clone(), other_name],
+            ));
+        }
+        if good.workspace_bytes > 0 {
+            let change = |arguments: &mut Arguments| arguments.workspace = output.data;
+            spoilt.push((with(&change), [own, "the workspace".into()]));
+        }
+    }
+    for (at, input) in good.inputs.iter().enumerate().filter(|(_, input)| has_bytes(input)) {
+        if good.workspace_bytes > 0 {
+            let change = |arguments: &mut Arguments| arguments.workspace = input.data;
+            spoilt.push((with(&change), [name("input", at, &model.inputs), "the workspace".into()]));
+        }
+    }
+    for (arguments, names) in &spoilt {
+        match found(arguments) {
+            // What is put in one place may lie upon a third buffer as well.
+            Err(refusal) if refusal.status == Status::OVERLAP => {
+                let named = names.iter().filter(|name| refusal.message.contains(name.as_str())).count();
+                if named == 0 {
+                    return Err(format!("{names:?} overlap: {refusal}"));
+                }
+            }
+            other => return Err(format!("{names:?} overlap: {other:?}")),
+        }
+    }
+    Ok(spoilt.len())
+}
+
+/// `onnxc_part` of the state block.
+const STATE_PART: i32 = 8;
 
 /// What buffers are good for after a wrong call.
 #[derive(PartialEq)]

@@ -10,6 +10,7 @@ ALIGNMENT = 64
 # An onnxc_status with a meaning of its own here.
 CANCELLED = 12
 NEEDS_ALLOCATOR = 14
+OVERLAP = 19
 
 # onnxc_part
 WHOLE, SHAPES, DATA, PRESENT, ELEMENT, KEYS, VALUES, INDICES, STATE = range(9)

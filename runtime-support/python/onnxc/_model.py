@@ -172,7 +172,8 @@ class Model:
         is read where it is, any other one is copied; an array of another type is a TypeError. None, or nothing, takes the default
         of an input that has one, and is an optional without element.
 
-        `outputs`: a dict of arrays to be written to, by name; the others are new. `state`: of a model that has one. `seed`: for
+        `outputs`: a dict of arrays to be written to, by name; the others are new. None may overlap an input, the state or another
+        one. `state`: of a model that has one. `seed`: for
         random numbers. `cancel`: a `Cancel`.
 
         Raises RunError with the model's message where sizes or data are wrong, and TypeError.
@@ -209,6 +210,8 @@ class Model:
         if self._pool is not None:
             self._pool.fill(options)
         workspace = self._workspace(plan.workspace)
+        if outputs:
+            self._check_apart(tensors, results)
         status = description.run(
             tensors, len(ports), results, len(description.outputs), workspace.ctypes.data, len(workspace), options
         )
@@ -224,6 +227,18 @@ class Model:
             _values.unpack(value, arrays[value.first : value.first + len(value.ports)]) for value in self._outputs
         ]
         return Outputs(self._output_names, values)
+
+    def _check_apart(self, tensors, results):
+        """Fails where an array of the caller for an output overlaps another buffer of the run."""
+        inputs, outputs = self._description.inputs, self._description.outputs
+        ranges = [(tensor, f"input `{port.name}`", False) for tensor, port in zip(tensors, inputs)]
+        ranges += [(tensor, f"output `{port.name}`", True) for tensor, port in zip(results, outputs)]
+        ranges = [(tensor.data, tensor.bytes, what, written) for tensor, what, written in ranges if tensor.bytes]
+        for at, (start, count, what, written) in enumerate(ranges):
+            for other_start, other_count, other, other_written in ranges[:at]:
+                apart = start + count <= other_start or other_start + other_count <= start
+                if (written or other_written) and not apart:
+                    raise RunError(f"{other} and {what} overlap", _abi.OVERLAP)
 
     def _given(self, inputs):
         """The values in their order."""

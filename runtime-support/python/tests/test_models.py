@@ -93,6 +93,15 @@ class Tensors(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, "output `y`"):
                 loaded.run([x], outputs={"y": wrong})
 
+    def test_outputs_lie_apart(self):
+        loaded = onnxc.compile_and_load(twice())
+        memory = np.ones(12, np.float32)
+        x, y = memory[:3].reshape(1, 3), memory[3:9].reshape(2, 3)
+        loaded.run([x], outputs={"y": y})
+        with self.assertRaisesRegex(onnxc.RunError, "input `x` and output `y` overlap") as caught:
+            loaded.run([x], outputs={"y": memory[2:8].reshape(2, 3)})
+        self.assertEqual(caught.exception.status, 19)
+
     def test_outputs_of_a_run_stay(self):
         loaded = onnxc.compile_and_load(twice())
         first = loaded(np.ones((1, 3), np.float32))["y"]
