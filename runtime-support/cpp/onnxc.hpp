@@ -306,6 +306,42 @@ class Pool {
     std::unique_ptr<onnxc_pool, End> pool_;
 };
 
+/* A thread that ends runs whose time is over. */
+class Watchdog {
+  public:
+    Watchdog() : watchdog_(onnxc_watchdog_create()) {
+        if (watchdog_ == nullptr) {
+            throw std::bad_alloc();
+        }
+    }
+
+    onnxc_watchdog *get() const noexcept { return watchdog_.get(); }
+
+  private:
+    struct End {
+        void operator()(onnxc_watchdog *watchdog) const noexcept { onnxc_watchdog_destroy(watchdog); }
+    };
+    std::unique_ptr<onnxc_watchdog, End> watchdog_;
+};
+
+/* The time of a run, from here to the end of this object: `model.options().cancel = deadline.flag()`. */
+class Deadline {
+  public:
+    Deadline(const Watchdog &watchdog, std::int64_t milliseconds)
+        : watchdog_(watchdog.get()), watch_(onnxc_watchdog_start(watchdog_, &flag_, milliseconds)) {}
+    Deadline(const Deadline &) = delete;
+    Deadline &operator=(const Deadline &) = delete;
+    ~Deadline() { onnxc_watchdog_stop(watchdog_, watch_); }
+
+    const volatile std::int32_t *flag() const noexcept { return &flag_; }
+    bool is_over() const noexcept { return flag_ != 0; }
+
+  private:
+    onnxc_watchdog *watchdog_;
+    volatile std::int32_t flag_ = 0;
+    std::int64_t watch_;
+};
+
 /* Tensors that stay from one run to the next. Copies go on by themselves. */
 class State {
   public:

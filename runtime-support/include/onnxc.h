@@ -926,6 +926,74 @@ void *onnxc_allocate(void *allocator, size_t bytes, size_t alignment);
 /* Gives back memory of onnxc_allocate, with the same sizes. NULL is ignored. */
 void onnxc_release(void *allocator, void *memory, size_t bytes, size_t alignment);
 
+/* ---- Limits, for services that run models on inputs of strangers; `book/src/untrusted.md` shows them together. ---- */
+
+/* Memory of onnxc_allocate of which at most so many bytes are in use, by any number of threads. A cap that is part of another one
+ * counts there too: one for each run, and one for all of them. */
+typedef struct onnxc_cap onnxc_cap;
+
+/* A cap of `limit` bytes; `whole` is one that it is part of, and that outlives it, or NULL. */
+onnxc_cap *onnxc_cap_create(onnxc_cap *whole, size_t limit);
+
+/* Ends a cap of whose memory nothing is in use. NULL is ignored. */
+void onnxc_cap_destroy(onnxc_cap *cap);
+
+/* Bytes that are in use now, and that were at once at most. */
+size_t onnxc_cap_used(const onnxc_cap *cap);
+size_t onnxc_cap_peak(const onnxc_cap *cap);
+
+/* For options.allocate and options.release; options.allocator is the cap. What exceeds a limit is NULL, and the run ends with
+ * ONNXC_OUT_OF_MEMORY. A workspace may come from here, too. */
+void *onnxc_cap_allocate(void *cap, size_t bytes, size_t alignment);
+void onnxc_cap_release(void *cap, void *memory, size_t bytes, size_t alignment);
+
+/* A thread that sets flags when the time of runs is over. One serves all runs of a process; a child of fork() makes its own. */
+typedef struct onnxc_watchdog onnxc_watchdog;
+
+/* NULL if the system refuses the thread. */
+onnxc_watchdog *onnxc_watchdog_create(void);
+
+/* Ends the thread; flags of watches that are not stopped stay as they are. NULL is ignored. */
+void onnxc_watchdog_destroy(onnxc_watchdog *watchdog);
+
+/* Sets *cancel to 1 after so many milliseconds: options.cancel of a run. Gives the watch, to be stopped when the run has returned;
+ * 0 where something is NULL or negative. */
+int64_t onnxc_watchdog_start(onnxc_watchdog *watchdog, volatile int32_t *cancel, int64_t milliseconds);
+
+/* Ends a watch, once: afterwards its flag is not touched. 1 if its time was over, else 0. */
+int32_t onnxc_watchdog_stop(onnxc_watchdog *watchdog, int64_t watch);
+
+/* The most that a symbol may be. */
+typedef struct onnxc_symbol_limit {
+    const char *name;
+    int64_t most;
+} onnxc_symbol_limit;
+
+/* What a service allows. What is 0 has no limit; limits of symbols are 1 at least. */
+typedef struct onnxc_limits {
+    /* sizeof(onnxc_limits). */
+    size_t struct_size;
+    /* Of every dimension of an input, of the elements of an input, of the bytes of all inputs (but for texts). */
+    int64_t dim;
+    int64_t elements;
+    int64_t bytes;
+    /* Bytes of workspace. */
+    int64_t workspace;
+    const onnxc_symbol_limit *symbols;
+    size_t symbol_count;
+} onnxc_limits;
+
+/* clang-format off */
+#define ONNXC_LIMITS_INIT { sizeof(onnxc_limits), 0, 0, 0, 0, NULL, 0 }
+/* clang-format on */
+
+/* Checks ranks and dims of inputs before anything is allocated for them, and reads nothing else of them: a service fills the rest
+ * when it has memory. Gives ONNXC_OK; ONNXC_BAD_DIM or ONNXC_BAD_WORKSPACE where a limit is exceeded, or the statuses of a run for
+ * dims that no run takes; and describes a failure in `message`, which may be NULL. The state block is not looked at, and so
+ * the workspace of a model with state is not checked. */
+int32_t onnxc_limits_check(const onnxc_limits *limits, const onnxc_model *model, const onnxc_tensor *inputs,
+                           size_t input_count, char *message, size_t message_capacity);
+
 /* ONNXC_OVERLAP where buffers of a run overlap that must lie apart: outputs and inputs (and texts of inputs), outputs and each
  * other, the workspace or the state block and anything. The message names both, with addresses. The arguments are those of the
  * run. Takes time by the number of buffers, and reads none of them, but for the elements of inputs of strings. */

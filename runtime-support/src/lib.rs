@@ -1,5 +1,5 @@
 //! The tiny runtime of models compiled by `onnxc`: a thread pool and an allocator behind the C ABI of
-//! `include/onnxc.h`, that ABI's types for Rust programs, checks of buffers, and what models of strings call. Other models link without it;
+//! `include/onnxc.h`, that ABI's types for Rust programs, limits for services, and what models of strings call. Other models link without it;
 //! numerics are never here.
 
 pub mod abi;

@@ -54,6 +54,17 @@ static int symbolic() {
         EXPECT(copy(outputs[0].as<float>()) == want);
     }
     const std::vector<float> x(8);
+    {
+        onnxc::Watchdog watchdog;
+        onnxc::Model limited = model;
+        onnxc::Deadline late(watchdog, 3600 * 1000), over(watchdog, 0);
+        while (!over.is_over()) {
+        }
+        limited.options().cancel = over.flag();
+        EXPECT(failure([&] { limited.run({{x, {2, 3}}}); }).substr(0, 3) == "12 ");
+        limited.options().cancel = late.flag();
+        EXPECT(limited.run({{std::vector<float>(3), {1, 3}}}).size() == 1 && !late.is_over());
+    }
     EXPECT(failure([&] { model.run({{x, {2, 4}}}); }) == "5 input 0 `x`: dimension 1 is 4, must be 3");
     EXPECT(failure([&] { model.run({{x, {2, 3}}}); }) == "6 input 0 `x`: 32 bytes, must be 24");
     EXPECT(failure([&] { model.run({{x, {-2, 3}}}).size(); }).substr(0, 2) == "5 ");

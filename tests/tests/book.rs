@@ -128,6 +128,11 @@ fn c() {
 }
 
 #[test]
+fn untrusted() {
+    guide("untrusted.md", &["cc", "pkg-config"]);
+}
+
+#[test]
 fn cpp() {
     guide("cpp.md", &["c++", "pkg-config"]);
 }

@@ -16,7 +16,7 @@ use onnxc::schedule::{Group, GroupId, GroupKind, Place, Program, Scratch, Step, 
 use onnxc::target::Target;
 use onnxc::tuning::Goal;
 use onnxc_tests::abi;
-use onnxc_tests::object::{c_kernel, host, include_dir, must, run_c, source, write};
+use onnxc_tests::object::{c_kernel, host, include_dir, must, run_c, runtime, source, write};
 
 fn origin(graph: &mut Graph, name: &str, op_type: &str) -> OriginId {
     let index = graph.origins.len();
@@ -209,6 +209,14 @@ fn dynamic_model_checks_everything_before_it_writes() {
     let dir = tempfile::tempdir().unwrap();
     let object = dynamic_model(dir.path()).write("sum3", dir.path());
     assert_eq!(run_c(dir.path(), &source("misuse.c"), &[object], &[]), "ok\n");
+}
+
+#[test]
+fn services_limit_memory_time_and_sizes() {
+    let dir = tempfile::tempdir().unwrap();
+    let object = dynamic_model(dir.path()).write("sum3", dir.path());
+    let libraries = ["-lpthread", "-ldl", "-lm"];
+    assert_eq!(run_c(dir.path(), &source("limits.c"), &[object, runtime()], &libraries), "ok\n");
 }
 
 #[test]

@@ -1,8 +1,16 @@
-//! Checks that no run makes: that buffers lie apart. Documented in `onnxc.h`; nothing here is needed to run a model.
+//! For services that run models on inputs of strangers: memory that has a limit, runs that have a deadline, sizes that are checked
+//! before anything is allocated for them, and buffers that are checked to lie apart. Documented in `onnxc.h`; nothing here is
+//! needed to run a model.
 
+mod cap;
 mod overlap;
+mod sizes;
+mod watchdog;
 
+pub use cap::*;
 pub use overlap::*;
+pub use sizes::*;
+pub use watchdog::*;
 
 use std::ffi::c_char;
 
