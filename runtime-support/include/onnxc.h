@@ -928,8 +928,8 @@ void onnxc_release(void *allocator, void *memory, size_t bytes, size_t alignment
 
 /* ---- Limits, for services that run models on inputs of strangers; `book/src/untrusted.md` shows them together. ---- */
 
-/* Memory of onnxc_allocate of which at most so many bytes are in use, by any number of threads. A cap that is part of another one
- * counts there too: one for each run, and one for all of them. */
+/* An allocator with a limit on the bytes in use, for any number of threads. A cap that is part of another one counts there too: a
+ * service has one for each run, and one for all runs. */
 typedef struct onnxc_cap onnxc_cap;
 
 /* A cap of `limit` bytes; `whole` is one that it is part of, and that outlives it, or NULL. */
@@ -956,7 +956,7 @@ onnxc_watchdog *onnxc_watchdog_create(void);
 /* Ends the thread; flags of watches that are not stopped stay as they are. NULL is ignored. */
 void onnxc_watchdog_destroy(onnxc_watchdog *watchdog);
 
-/* Sets *cancel to 1 after so many milliseconds: options.cancel of a run. Gives the watch, to be stopped when the run has returned;
+/* Sets *cancel to 1, the flag of options.cancel of a run, when this time is over. Gives the watch, to be stopped when the run has returned;
  * 0 where something is NULL or negative. */
 int64_t onnxc_watchdog_start(onnxc_watchdog *watchdog, volatile int32_t *cancel, int64_t milliseconds);
 
