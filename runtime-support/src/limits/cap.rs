@@ -1,4 +1,4 @@
-//! An allocator that gives out so many bytes and no more.
+//! An allocator with a limit on the bytes in use.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::alloc::{onnxc_allocate, onnxc_release};
 
-/// `onnxc_cap`: memory of [`onnxc_allocate`] of which at most `limit` bytes are in use, by any number of threads. One that is part
-/// of another counts there too: a cap for each run, and one for all.
+/// `onnxc_cap`: memory of [`onnxc_allocate`], at most `limit` bytes at a time, for any number of threads. A cap that is part of another
+/// one counts there too: a service has one for each run, and one for all runs.
 pub struct Cap<'w> {
     limit: usize,
     used: AtomicUsize,

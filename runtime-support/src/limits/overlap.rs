@@ -124,8 +124,8 @@ unsafe fn texts(input: usize, tensor: &Tensor) -> impl Iterator<Item = Region> {
     })
 }
 
-/// Two regions that overlap, of which one is written. In the order of addresses only one that reaches the furthest so far can overlap
-/// the next, and one that reaches the furthest of those that are written.
+/// Two regions that overlap, at least one of them written. Regions are visited in the order of addresses: if any earlier region
+/// overlaps the next one, then the one that ends last does. A region that is only read is compared with the written ones.
 fn first_overlap(regions: &mut [Region]) -> Option<(&Region, &Region)> {
     regions.sort_by_key(|region| region.start);
     let (mut furthest, mut written): (Option<&Region>, Option<&Region>) = (None, None);

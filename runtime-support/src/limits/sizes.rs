@@ -66,7 +66,7 @@ impl Limits {
     }
 
     /// Checks ranks and dims of inputs; of their data nothing is read. Gives the bytes of workspace of a run on them, which are 0 for
-    /// a model with state: its block tells some of the symbols.
+    /// a model with state: some of its symbols are in its state block.
     ///
     /// # Safety
     /// `model` is what a compiled model's `<name>_model` returned. Dims of inputs are as many as their rank says, and `self` is as
@@ -107,7 +107,7 @@ impl Limits {
         if infos.iter().any(|info| info.part == STATE) {
             return Ok(0);
         }
-        // SAFETY: the model has so many symbols.
+        // SAFETY: there is a value for each symbol of the model.
         let workspace = unsafe { model.workspace()(symbols.as_ptr(), symbols.len()) };
         if workspace < 0 {
             let message = format!("there is no run of these sizes (status {})", -workspace);

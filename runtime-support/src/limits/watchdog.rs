@@ -57,7 +57,7 @@ impl Watchdog {
         let mut watches = self.shared.lock();
         watches.last += 1;
         let number = watches.last;
-        // A deadline beyond what clocks tell is none.
+        // A deadline that the clock cannot represent never comes.
         if let Some(deadline) = Instant::now().checked_add(time) {
             let first = watches.pending.first_key_value().is_none_or(|(&(next, _), _)| deadline < next);
             watches.pending.insert((deadline, number), Flag(cancel));

@@ -1,5 +1,5 @@
 //! What a codestream costs while it is decoded: memory and work. The library has no limit for either, and streams of few bytes may
-//! have many tiles, components, resolutions, precincts, code blocks and layers, each of which takes some. (Numbers of sections
+//! have many tiles, components, resolutions, precincts, code blocks and layers, and each takes some. (Numbers of sections
 //! and formulas are those of ITU-T T.800.)
 
 mod markers;
@@ -34,7 +34,7 @@ const PARTS: u64 = 4 << 20;
 const PARTS_PER_BYTE: u64 = 16;
 
 /// Samples, each counted for every bit plane, beside some for each byte of the stream. The arithmetic decoder goes on behind
-/// the end of its bytes, so that a block costs by its planes, whatever its bytes.
+/// the end of its bytes, so that the cost of a block depends on its planes, not on its bytes.
 const PLANES: u64 = 512 << 20;
 const PLANES_PER_BYTE: u64 = 2048;
 
@@ -227,7 +227,7 @@ impl Parts {
         self.bands.saturating_add(self.precincts.saturating_mul(1 + layers)).saturating_add(blocks)
     }
 
-    /// Bytes of a tile in a stream of `bytes`, whose packets are listed so many times.
+    /// Bytes of a tile in a stream of `bytes`, whose packets are listed `rounds` times.
     fn memory(&self, read: &Markers, bytes: u64, rounds: u64) -> u64 {
         let precinct = PRECINCT.saturating_mul(rounds) + LAYER * read.layers * (rounds - 1);
         // A segment takes three bits of the stream at least.

@@ -337,7 +337,7 @@ fn tiff_may_not_have_many_parts() {
     }
 }
 
-/// A library told the caller's stderr which limit a text exceeds. Run by the test below, in a process of its own.
+/// A library printed a line to stderr for a text that is too long. Run by the test below, in a process of its own.
 #[test]
 #[ignore = "another test runs it"]
 fn texts_instead_of_numbers() {

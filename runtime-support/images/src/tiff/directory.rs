@@ -1,5 +1,5 @@
-//! The first directory of a TIFF, checked before the library reads it: of the library's own lists, each may be as long as an entry
-//! claims, which takes memory before it takes bytes of the stream, and one that is a text and too long is told to stderr.
+//! The first directory of a TIFF, checked before the library reads it: the library allocates a list as long as an entry claims before it
+//! reads the values, and prints a line to stderr for a text that is too long.
 
 use tiff::tags::Tag;
 
@@ -118,7 +118,7 @@ impl Directory<'_> {
         self.entries.iter().map(|entry| entry.count).sum()
     }
 
-    /// The values of a tag with whole numbers, of which those that do not fit are as large as can be.
+    /// The values of a tag with whole numbers; `usize::MAX` for one that does not fit.
     pub fn values(&self, tag: Tag) -> impl Iterator<Item = usize> {
         let (stream, little) = (self.stream, self.little);
         self.entry(tag).into_iter().flat_map(move |entry| {
