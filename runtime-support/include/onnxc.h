@@ -128,6 +128,11 @@ typedef enum onnxc_dtype {
  * for; where it is too little the run fails with ONNXC_BAD_BYTES, and the message tells how many it takes. A run that
  * fails has given back what it allocated, and left NULL and 0.
  *
+ * Of some outputs only the run decides the rank, such as of one from which a choice removes an axis: it is one of
+ * onnxc_value_least_rank to onnxc_value_info.rank. Their dims have room for the highest rank, and `rank` is that one when the run
+ * is called. The run sets `rank` and the dims, those behind the rank to 1; before another run on the same descriptor the caller
+ * sets it back. For their data what is said above holds: room for what the run needs, or NULL.
+ *
  * An output of strings is likewise: only the run tells how long its texts are. It takes 16 bytes for each element, and the
  * bytes of all texts behind them. Models with strings, and those that decode images, need options->allocate and
  * options->release in any case. */
@@ -139,6 +144,7 @@ typedef struct onnxc_tensor {
      * bytes as a whole, not row by row: five of 4 bits take 3. */
     size_t bytes;
     int32_t dtype;
+    /* The model's; a run sets that of an output whose rank only it decides. */
     int32_t rank;
     /* `rank` sizes; may be NULL for rank 0. An input's are only read. An output's static sizes are checked; for
      * its symbolic ones, what is there is ignored and the actual size is written. */
@@ -297,6 +303,7 @@ typedef struct onnxc_value_info {
     const char *name;
     /* An onnxc_dtype. */
     int32_t dtype;
+    /* Of an output whose rank the run decides, the highest. */
     int32_t rank;
     /* `rank` sizes, -1 where symbolic. */
     const int64_t *dims;
@@ -389,6 +396,16 @@ static inline onnxc_dim_kind onnxc_value_dim_kind(const onnxc_value_info *info, 
         return ONNXC_DIM_SYMBOL;
     }
     return info->symbols[axis] == -2 ? ONNXC_DIM_FORMULA : ONNXC_DIM_DATA;
+}
+
+/* The least rank that an output may have: less than onnxc_value_info.rank where the run decides it. Axes from there on are
+ * ONNXC_DIM_DATA. */
+static inline int32_t onnxc_value_least_rank(const onnxc_value_info *info) {
+    int32_t rank = info->rank;
+    while (rank > 0 && info->symbols[rank - 1] == -3) {
+        rank--;
+    }
+    return rank;
 }
 
 /* A symbolic dimension as text, such as `batch` or `length*2`; NULL for a static one. */

@@ -108,9 +108,9 @@ static void buffers_of_the_allocator(void) {
 
 static void sizes_out_of_range(void) {
     count[0] = -1;
-    REFUSED(ONNXC_BAD_SIZE, "a size is -1, which is negative");
+    REFUSED(ONNXC_BAD_SIZE, "`count` is -1; it must be 0 or more");
     cut_at[0] = N + 1;
-    REFUSED(ONNXC_BAD_SIZE, "a size is 7, more than 6");
+    REFUSED(ONNXC_BAD_SIZE, "is 7; it must be between 0 and 6");
     count[0] = INT64_MAX / 2;
     REFUSED(ONNXC_SIZE_OVERFLOW, "exceeds 64 bits");
 }

@@ -1,7 +1,7 @@
 """Holds onnxc against the ONNX package's own tests: the models that its checker must refuse, and the types that its shape
 inference finds.
 
-    python tests/python/onnx_tests.py --onnxc target/release/onnxc CHECKOUT [--keep DIR] [--explained FILE]
+    python tests/python/onnx_tests.py --onnxc target/release/onnxc CHECKOUT [--keep DIR]
 
 CHECKOUT is a checkout of the ONNX repository (the package from the registry has no tests) of about the version of the
 installed package. Its tests run under pytest, with `onnx.checker.check_model`, `check_graph`, `check_node` and
@@ -12,8 +12,8 @@ installed package. Its tests run under pytest, with `onnx.checker.check_model`, 
 - a model that inference completes is compiled with every inferred value as an output, and `onnxc inspect` is to find the
   same types. Where one of the two knows a size and the other does not, that is counted apart.
 
-Needs the packages onnx, numpy, ml_dtypes, parameterized and pytest. FILE lists what is chosen otherwise, a line for each:
-the digest of the model, and why. Exit status 1 if a difference is not explained, or an explanation is of no use.
+Needs the packages onnx, numpy, ml_dtypes, parameterized and pytest. `onnx_tests.txt` lists what is chosen otherwise, and why. Exit
+status 1 if a difference is not explained, or an explanation is not needed.
 """
 import argparse
 import collections
@@ -21,6 +21,7 @@ import concurrent.futures
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -154,7 +155,9 @@ def with_outputs(model, result):
     return model, values
 
 
-NAMES = {"f32": "FLOAT", "f64": "DOUBLE", "f16": "FLOAT16", "bf16": "BFLOAT16", "i8": "INT8", "u8": "UINT8", "i16": "INT16",
+EXPLAINED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "onnx_tests.txt")
+
+NAMES = {"u4": "UINT4", "i4": "INT4", "u2": "UINT2", "i2": "INT2", "f32": "FLOAT", "f64": "DOUBLE", "f16": "FLOAT16", "bf16": "BFLOAT16", "i8": "INT8", "u8": "UINT8", "i16": "INT16",
          "u16": "UINT16", "i32": "INT32", "u32": "UINT32", "i64": "INT64", "u64": "UINT64", "bool": "BOOL", "str": "STRING",
          "string": "STRING", "c64": "COMPLEX64", "c128": "COMPLEX128"}
 
@@ -206,13 +209,11 @@ def judge_inferred(onnxc, path, values):
     return ("knows less", f"{less} sizes") if less else ("knows more" if more else "same", "")
 
 
-def explained(path):
-    """Digests of models with a reason why they are taken otherwise."""
-    if path is None:
-        return {}
-    with open(path, encoding="utf-8") as file:
-        rows = [line.strip().split(" ", 1) for line in file if line.strip() and not line.startswith("#")]
-    return dict(rows)
+def explanations():
+    """Patterns of lines, and why they are as they are."""
+    with open(EXPLAINED, encoding="utf-8") as file:
+        rows = [line.rstrip("\n").split("\t") for line in file if line.strip() and not line.startswith("#")]
+    return [(re.compile(pattern), reason) for pattern, reason in rows]
 
 
 def main():
@@ -220,10 +221,9 @@ def main():
     parser.add_argument("checkout")
     parser.add_argument("--onnxc", required=True)
     parser.add_argument("--keep", help="folder for the models")
-    parser.add_argument("--explained", help="what is chosen otherwise, and why")
     options = parser.parse_args()
     onnxc = os.path.abspath(options.onnxc)
-    reasons, used = explained(options.explained), set()
+    reasons, used = explanations(), set()
 
     recorder = Recorder()
     record(recorder)
@@ -257,18 +257,21 @@ def main():
     for (kind, digest), (task, origin) in tasks.items():
         verdict, detail = task.result()
         counts[kind, verdict] += 1
-        if verdict in ("accepted", "differs") or (kind, verdict) == ("inferred", "refused"):
-            if digest in reasons:
-                used.add(digest)
-                counts[kind, f"{verdict}, explained"] += 1
+        if verdict in ("accepted", "differs", "knows less") or (kind, verdict) == ("inferred", "refused"):
+            line = f"{kind} {verdict}: {detail} {origin}"
+            reason = next((reason for pattern, reason in reasons if pattern.search(line)), None)
+            if reason is not None:
+                used.add(reason)
+                counts[kind, f"{verdict}: {reason}"] += 1
                 continue
             unexplained += 1
             print(f"{kind} {digest} {verdict}: {detail}\n    {origin}")
     for (kind, verdict), count in sorted(counts.items()):
-        print(f"{kind:9} {verdict:20} {count}")
-    for digest in reasons.keys() - used:
-        print(f"{digest} needs no explanation: {reasons[digest]}")
-    return 1 if unexplained or reasons.keys() - used else 0
+        print(f"{count:5} {kind} {verdict}")
+    unneeded = [reason for _, reason in reasons if reason not in used]
+    for reason in unneeded:
+        print(f"not needed: {reason}")
+    return 1 if unexplained or unneeded else 0
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ fn fail(problems: &Problems) -> ExitCode {
     for line in diagnostics::lines(problems) {
         eprintln!("error: {line}");
     }
-    let usage = problems.iter().all(|problem| problem.kind == Kind::Usage);
+    let usage = problems.iter().any(|problem| problem.kind == Kind::Usage);
     if usage { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 

@@ -113,6 +113,8 @@ rules! {
         "A node of a body defines a name that the graph around the body has defined before."
     ShadowedName "shadowed_name" Warning "Graph, names"
         "An input or an initializer of a body has the name of a value of the graph around; the body sees its own."
+    BodyOutput "body_output" Warning "Graph.output"
+        "An output of a body is a value of the graph around; it is passed on."
     DeprecatedOperator "deprecated_operator" Warning "Operator.status"
         "An operator at a version that deprecates it; it is computed as by the version before."
     Operator "operator" Warning "Operator"

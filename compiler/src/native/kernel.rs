@@ -4,7 +4,8 @@ use cranelift_entity::PrimaryMap;
 use memmap2::{Mmap, MmapMut};
 
 use super::io;
-use crate::error::Result;
+use crate::codegen::emit::KernelVersion;
+use crate::error::{Error, Result, Stage};
 use crate::host::interp::model::Model;
 use crate::host::ir::KernelId;
 
@@ -38,14 +39,18 @@ impl LoadedKernel {
     }
 }
 
-/// The kernels of a model that was compiled for this processor, for the interpreter of its host program.
-pub struct ModelKernels(PrimaryMap<KernelId, Vec<LoadedKernel>>);
+/// The kernels of a model that was compiled for this processor, for the interpreter of its host program: of each version the code, and
+/// the first of the symbols whose values it reads.
+pub struct ModelKernels(PrimaryMap<KernelId, Vec<(LoadedKernel, usize)>>);
 
 impl ModelKernels {
     pub fn new(model: &Model<'_>) -> Result<ModelKernels> {
         let load = |kernel: KernelId| {
             let (code, buffers) = model.code(kernel);
-            code.versions.iter().map(|version| LoadedKernel::new(&version.code.bytes, buffers)).collect()
+            let load = |version: &KernelVersion| {
+                Ok((LoadedKernel::new(&version.code.bytes, buffers)?, version.first_symbol as usize))
+            };
+            code.versions.iter().map(load).collect()
         };
         model.program.kernels.keys().map(load).collect::<Result<_>>().map(ModelKernels)
     }
@@ -58,6 +63,13 @@ impl ModelKernels {
         words: &[i64],
         range: (i64, i64),
     ) -> Result<i32> {
-        Ok(self.0[kernel][version].call(buffers, words, range))
+        let (code, first) = &self.0[kernel][version];
+        let Some(words) = words.get(*first..) else {
+            return Err(Error::internal(
+                Stage::Run,
+                format!("{kernel} reads symbol {first} of {}", words.len()),
+            ));
+        };
+        Ok(code.call(buffers, words, range))
     }
 }

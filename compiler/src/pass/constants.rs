@@ -4,7 +4,7 @@
 //! not.
 //!
 //! An expression stays a part of the program where its value would take much more of the object than its operands: a
-//! broadcast, a mask made of indices, or codes that are dequantized, are cheaper to read through their expression. [`unfold`] gives back to the program
+//! broadcast or a mask made of indices is cheaper to read through its expression. [`unfold`] gives back to the program
 //! what would take the compiler too long.
 
 use std::collections::{HashMap, HashSet};
@@ -14,13 +14,12 @@ use cranelift_entity::{EntitySet, SecondaryMap};
 
 use crate::error::Result;
 use crate::graph::{
-    Builder, Constant, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, OriginId, TensorType, Value, ValueId,
+    Builder, Constant, DType, Def, Dim, Graph, Node, NodeId, Op, OriginId, TensorType, Value, ValueId,
 };
 use crate::interp::{self, Budget};
 use crate::pass::Options;
 use crate::pass::dce::sweep;
-use crate::pass::rewrite::{replace_operands, replace_results, sum_of_products};
-use crate::scalar::BinaryFn;
+use crate::pass::rewrite::{replace_operands, replace_results};
 
 /// A stored value may take so many times the bytes of the constants that it is computed from. A weight of four bits,
 /// which has a byte here, becomes f32 or f64.
@@ -100,28 +99,10 @@ enum Demand {
 struct Expression {
     /// Bytes of its constants.
     constants: u64,
-    /// Those of integers of 8 bits or fewer.
-    codes: u64,
-    /// Whether it has more than conversions, sums, products and movements.
-    dear: bool,
     /// Bytes of the largest intermediate result.
     largest: u64,
     /// What evaluating it costs, that of its deferred constants included.
     work: u64,
-}
-
-impl Expression {
-    /// Whether it is of `own` bytes because it dequantizes codes, which little work does wherever they are read.
-    fn dequantizes(&self, own: u64) -> bool {
-        !self.dear && self.codes > self.constants / 2 && own / 2 > self.constants
-    }
-
-    fn add_constant(&mut self, ty: &TensorType) {
-        let size = bytes(ty).unwrap_or(0);
-        self.constants += size;
-        let narrow = ty.dtype.is_int() && ty.dtype.size() == 1;
-        self.codes += if narrow { size } else { 0 };
-    }
 }
 
 struct Folder<'a> {
@@ -247,10 +228,6 @@ impl Folder<'_> {
         }
         for at in (0..self.graph.order.len()).rev() {
             let id = self.graph.order[at];
-            // Weights of a depthwise convolution are read again and again.
-            if let Some((factors, _)) = sum_of_products(self.graph, &self.graph.nodes[id]) {
-                factors.into_iter().for_each(|factor| demands[factor] = Demand::Buffer);
-            }
             if let [output] = self.graph.nodes[id].outputs[..]
                 && self.members.contains(output)
                 && (demands[output] == Demand::None || self.stored(id, output, demands[output]))
@@ -279,9 +256,6 @@ impl Folder<'_> {
         }
         let demand = if has_a_kernel(&node.op) { Demand::Buffer } else { demand };
         let expression = self.expression(value);
-        if demand == Demand::Inline && own > SMALL && expression.dequantizes(own) {
-            return false;
-        }
         let related = expression.constants.saturating_mul(GROWTH);
         let largest = INTERMEDIATE.max(related).max(own.saturating_mul(GROWTH));
         let has_room = own <= related || demand == Demand::Buffer && (own <= SMALL || self.limits.grow(own));
@@ -319,17 +293,14 @@ impl Folder<'_> {
             let (op, inputs) = match definition(self.graph, value) {
                 Some(definition) => definition,
                 None => {
-                    if direct {
-                        found.add_constant(self.graph.ty(value));
-                    }
+                    found.constants += if direct { bytes(self.graph.ty(value)).unwrap_or(0) } else { 0 };
                     continue;
                 }
             };
             let direct_inputs = direct && !self.graph.is_constant(value);
             if direct && !direct_inputs {
-                found.add_constant(self.graph.ty(value));
+                found.constants += bytes(self.graph.ty(value)).unwrap_or(0);
             }
-            found.dear |= !is_light(op);
             let types: Vec<&TensorType> = inputs.iter().map(|&input| self.graph.ty(input)).collect();
             let work = interp::work(op, &types, &[self.graph.ty(value)]).unwrap_or(u64::MAX);
             found.work = found.work.saturating_add(work).saturating_add(1);
@@ -395,12 +366,6 @@ pub(super) fn definition(graph: &Graph, value: ValueId) -> Option<(&Op, &[ValueI
 fn bytes(ty: &TensorType) -> Option<u64> {
     let sizes = ty.static_shape()?.into_iter().map(|size| size as u64);
     Some(sizes.fold(ty.dtype.size() as u64, u64::saturating_mul))
-}
-
-/// Whether an operation takes a kernel hardly longer than reading its result.
-fn is_light(op: &Op) -> bool {
-    use BinaryFn::{Add, Mul, Sub};
-    op.is_view() || matches!(op, Op::Map(MapFn::Cast { .. } | MapFn::Binary(Add | Mul | Sub)))
 }
 
 /// Whether no kernel computes the operation where it reads the result.

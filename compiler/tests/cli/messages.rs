@@ -190,7 +190,7 @@ fn messages_say_where_with_which_values_and_what_is_allowed() {
         ),
         (
             one(build::node("Split", &["x"], &["y"]).with(build::int("num_outputs", 4)), y()),
-            &["num_outputs is 4; for the outputs of this node it may be 1 to 1"],
+            &["num_outputs is 4, and the node has 1 outputs"],
         ),
         (
             one(build::node("Relu", &["x"], &["y"]), build::value("y", 7, &["2", "3"])),

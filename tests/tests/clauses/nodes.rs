@@ -156,7 +156,7 @@ fn signature_rows() -> Vec<Row> {
             "Shape constraints",
             "MatMul",
             "(float[2, 3] x, float[4, 2] z) => (float[2, 2] y) { y = MatMul(x, z) }",
-            Refused("4 is not 3"),
+            Refused("which is 3"),
         ),
     ]
 }

@@ -61,7 +61,7 @@ fn version_rows() -> Vec<Row> {
             6,
             "Add of unlike shapes without broadcast",
             "(float[2, 2] x, float[2] b) => (float[2, 2] y) { y = Add(x, b) }",
-            Refused("the rank of A must be the rank of B"),
+            Refused("the rank of A is 2; it must be the rank of B, which is 1"),
         ),
         at(
             412,
@@ -138,9 +138,9 @@ fn verifier_rows() -> Vec<Row> {
             453,
             "Conv: groups divide the channels",
             &conv("4, 4, 3, 3", "<group = 3>"),
-            Refused("4 is not 12"),
+            Refused("which is 12"),
         ),
-        is(454, "Conv: channels of the weights", &conv("4, 3, 3, 3", ""), Refused("4 is not 3")),
+        is(454, "Conv: channels of the weights", &conv("4, 3, 3, 3", ""), Refused("which is 3")),
         is(
             455,
             "Conv: kernel_shape is the weights'",
@@ -163,7 +163,7 @@ fn verifier_rows() -> Vec<Row> {
             458,
             "Conv: rank of the weights",
             &conv("4, 4, 3", ""),
-            Refused("the number of dims of K must be the number of dims of D"),
+            Refused("the number of dims of K is 1; it must be the number of dims of D, which is 2"),
         ),
         is(
             459,
@@ -187,7 +187,7 @@ fn verifier_rows() -> Vec<Row> {
             462,
             "InstanceNormalization: size of the scale",
             "(float[1, 2, 4] x, float[3] s, float[2] b) => (float[1, 2, 4] y) { y = InstanceNormalization(x, s, b) }",
-            Refused("3 is not 2"),
+            Refused("which is 2"),
         ),
         is(
             463,
@@ -211,7 +211,7 @@ fn verifier_rows() -> Vec<Row> {
             465,
             "Reshape to another count",
             "(float[2, 2] x) => (float[3] y) <int64[1] s = {3}> { y = Reshape(x, s) }",
-            Refused("reshape of f32[2, 2]"),
+            Refused("which is no shape of the 4 elements"),
         ),
         is(
             466,
@@ -223,7 +223,7 @@ fn verifier_rows() -> Vec<Row> {
             467,
             "Gather: a constant index out of range",
             "(float[2] x) => (float[1] y) <int64[1] i = {9}> { y = Gather(x, i) }",
-            Refused("index 9 is outside"),
+            Refused("element [0] of indices `i` is 9; it must be between -2 and 1"),
         ),
         is(
             468,

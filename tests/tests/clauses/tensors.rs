@@ -387,7 +387,7 @@ fn sparse_rows() -> Vec<Row> {
             "Sparse",
             "4 TiB of a few bytes",
             huge,
-            Refused("exceed the budget").since("a small file may not take all memory"),
+            Refused("64 times as large").since("a small file may not take all memory"),
         ),
     ]
 }

@@ -253,6 +253,19 @@ impl<'m> Validator<'m> {
             }
         }
         self.nodes(&graph.node, place, names);
+        for info in &graph.output {
+            let is_outer = names.depths.get(info.name()).is_some_and(|&depth| depth < names.depth);
+            if is_outer && !graph.input.iter().any(|input| input.name() == info.name()) {
+                self.warn(Rule::BodyOutput, || {
+                    format!(
+                        "output `{}` of body `{}` is a value of the graph around, which ONNX Runtime refuses; an Identity in the body \
+                         gives it there",
+                        info.name(),
+                        graph.name()
+                    )
+                });
+            }
+        }
         for name in names.defined.drain(around..) {
             names.depths.remove(name);
         }

@@ -195,10 +195,6 @@ fn a_known_condition_leaves_one_body() {
     let whole = graph(&["a: i64[n]"], [before, vec![branches()]].concat(), &["y: i64[n]"]);
     let known = imported(with_constants(whole, &[("one", &[1], true)]));
     assert_eq!((count(&known, "if"), count(&known, "neg"), count(&known, "abs")), (0, 1, 0));
-    refused(
-        graph(&["c: bool[]", "a: i64[n]"], vec![branches().with(int("x", 1))], &["y: i64[n]"]),
-        "attribute",
-    );
     let other = choose(graph(&[], vec![], &["a"]), graph(&[], nodes(&["e = Cast(a)"]), &["a", "a"]));
     refused(graph(&["c: bool[]", "a: i64[n]"], vec![other], &["y: i64[n]"]), "2 outputs");
     let with_input = choose(graph(&[], vec![], &["a"]), graph(&["e: i64[n]"], vec![], &["e"]));

@@ -93,7 +93,7 @@ fn elements_by_a_position_of_the_run() {
     let texts = ["s = SequenceConstruct(a, a)", "y = SequenceAt(s, five)"];
     refused(
         with_constants(graph(&["a: i64[2]"], nodes(&texts), &["y"]), ONE),
-        "must lie within the sequence",
+        "position `five` is 5; it must be between -2 and 1",
     );
 }
 

@@ -59,7 +59,7 @@ fn optionals_have_an_element_or_not() {
     refused(graph(&["x: optional(i64[n])"], nodes(&["y = Neg(x)"]), &["y"]), "is an optional tensor");
     refused(
         graph(&["x: optional(i64*)"], nodes(&["y = OptionalHasElement(x)"]), &["y"]),
-        "the rank of its element is unknown",
+        "its rank is unknown",
     );
 }
 
