@@ -16,7 +16,7 @@ pub fn add(cases: &mut Vec<Case>) {
     family(cases, "string_splits_in_a_chain", &[10, 200], string_splits);
     family(cases, "stop_words", &[1000, 200_000], stop_words);
     family(cases, "ngrams", &[1000, 200_000], ngrams);
-    family(cases, "labels", &[1000, 200_000], labels);
+    family(cases, "labels", &[1000, 20_000, 200_000], labels);
     family(cases, "tree_that_is_a_cycle", &[2, 1000], tree_cycle);
     family(cases, "tree_that_is_a_chain", &[1000, 50_000], tree_chain);
     family(cases, "trees_many", &[1000, 50_000], trees);

@@ -54,7 +54,10 @@ fn inlined_bodies_see_the_names_around() {
     warns(&model(vec![choose(body(vec![], &["x"]), hiding)]), Rule::ShadowedName, text);
     let hiding = body(vec![node("Neg", &["x"], &["w"])], &["w"]);
     let text = "output `w` has the name of a value that a graph around the body defines before";
-    refuses(&model(vec![choose(body(vec![], &["x"]), hiding)]), Kind::Malformed, text);
+    warns(&model(vec![choose(body(vec![], &["x"]), hiding)]), Rule::ShadowedByNode, text);
+    let outer = choose(body(vec![], &["x"]), body(vec![node("Neg", &["x"], &["v"])], &["v"]));
+    let text = "output `x` of body `g` is a value of the graph around";
+    warns(&model(vec![outer]), Rule::BodyOutput, text);
 }
 
 #[test]

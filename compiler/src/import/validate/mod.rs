@@ -288,9 +288,9 @@ impl<'m> Validator<'m> {
             names.depth -= 1;
             for name in &node.output {
                 if names.define(name) {
-                    self.error(Rule::ShadowedByNode, || {
+                    self.log.found(Rule::ShadowedByNode, || {
                         malformed(format!(
-                            "output `{name}` has the name of a value that a graph around the body defines before; rename one of them"
+                            "output `{name}` has the name of a value that a graph around the body defines before; the body sees its own"
                         ))
                         .at(place.site(node, index))
                     });
