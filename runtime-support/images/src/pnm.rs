@@ -40,7 +40,9 @@ pub fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
         match kind {
             b'1' => out.iter_mut().try_for_each(|out| text.bit().map(|bit| *out = bit))?,
             b'2' | b'3' => {
-                out.iter_mut().try_for_each(|out| Ok(*out = scaled(text.number()?, most)?))?;
+                for out in out {
+                    *out = scaled(text.number()?, most)?;
+                }
             }
             b'4' => {
                 for (x, out) in out.iter_mut().enumerate() {

@@ -184,7 +184,7 @@ fn tree_cycle(n: usize) -> ModelProto {
 /// A branch at every level, one side of which is a leaf.
 fn tree_chain(n: usize) -> ModelProto {
     let count = 2 * n + 1;
-    let mode = |at: usize| if at % 2 == 0 && at + 1 < count { "BRANCH_LEQ" } else { "LEAF" };
+    let mode = |at: usize| if at.is_multiple_of(2) && at + 1 < count { "BRANCH_LEQ" } else { "LEAF" };
     let modes: Vec<&str> = (0..count).map(mode).collect();
     let to =
         |by: i64| (0..count as i64).map(|at| if mode(at as usize) == "LEAF" { 0 } else { at + by }).collect();

@@ -26,7 +26,7 @@ use crate::codegen::emit::write::Symbols;
 use crate::error::{Error, Result, Stage};
 use crate::graph::{DType, Dim, Graph, NodeId, ValueId};
 use crate::host;
-use crate::host::ir::{FunctionKind, KernelId};
+use crate::host::ir::FunctionKind;
 use crate::host::lower::layout::Weight;
 use crate::host::lower::{KernelUse, Lowered, Plan, symbol_text};
 use crate::schedule::{GroupId, Program};
@@ -245,14 +245,14 @@ pub(crate) fn weight_bytes(graph: &Graph, plan: &Plan) -> Result<Vec<u8>> {
     weights::bytes(graph, &plan.weights, plan.weight_bytes, Endianness::Little)
 }
 
-/// Places the versions of every kernel; gives their functions, each with the offset of the sizes that it is called with, and the bytes of all. Where the machine code of several is equal,
-/// as in the equal layers of a network, it lies in the object once, under the name of the first.
+/// Places the versions of every kernel; gives their functions, and the bytes of all. Where the machine code of several is equal, as
+/// in the equal layers of a network, it lies in the object once, under the name of the first.
 fn place_kernels(
     unit: &mut object::Unit,
     host: &host::ir::Program,
     codes: &[KernelUse<'_>],
     target: &Target,
-) -> Result<(PrimaryMap<KernelId, Vec<(FuncId, i64)>>, u64)> {
+) -> Result<(write::KernelFunctions, u64)> {
     let levels: Vec<String> = target.levels().map(|level| level.cpu.clone()).collect();
     let signature = write::kernel_signature(unit);
     let mut placed = PrimaryMap::new();

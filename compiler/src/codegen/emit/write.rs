@@ -21,12 +21,14 @@ use crate::host::lower::internal;
 
 pub(super) use kernels::kernel_signature;
 
+/// The functions of each kernel's versions, and the offset of the sizes that each is called with.
+pub(super) type KernelFunctions = PrimaryMap<KernelId, Vec<(FuncId, i64)>>;
+
 /// What all functions of a program refer to.
 pub(super) struct Symbols<'p> {
     pub program: &'p Program,
     pub functions: PrimaryMap<ir::FuncId, FuncId>,
-    /// Functions of each kernel's versions, and the offset of the sizes that each is called with.
-    pub kernels: PrimaryMap<KernelId, Vec<(FuncId, i64)>>,
+    pub kernels: KernelFunctions,
     /// See `message`.
     pub message: FuncId,
 }
@@ -36,7 +38,7 @@ impl<'p> Symbols<'p> {
     pub fn new(
         unit: &mut Unit,
         program: &'p Program,
-        kernels: PrimaryMap<KernelId, Vec<(FuncId, i64)>>,
+        kernels: KernelFunctions,
         message: FuncId,
     ) -> Result<Symbols<'p>> {
         let mut functions = PrimaryMap::new();
