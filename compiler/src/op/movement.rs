@@ -387,6 +387,9 @@ fn split_sizes(cx: &mut NodeCx<'_, '_>, size: &Dim) -> Result<Vec<Dim>> {
     Ok((0..count).map(|at| bound(at + 1) - bound(at)).collect())
 }
 
+/// Parts of sizes that the run determines: where each starts is a sum of the sizes before it.
+const MAX_OPEN_PARTS: usize = 200;
+
 fn split(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let axis = normalize_axis(cx.optional_int("axis")?.unwrap_or(0), cx.b.rank(x))?;
@@ -397,6 +400,12 @@ fn split(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         return malformed(format!(
             "split of an axis of {size} into {sizes:?} by a node with {} outputs",
             cx.outputs
+        ));
+    }
+    if cx.optional(1).is_some() && sizes.len() > MAX_OPEN_PARTS && !sizes.iter().all(Dim::is_const) {
+        return unsupported(format!(
+            "{} parts of sizes that the run determines; at most {MAX_OPEN_PARTS} are compiled",
+            sizes.len()
         ));
     }
     // With a number of parts the last one takes what is left.
@@ -568,6 +577,18 @@ mod tests {
     use crate::interp;
     use cranelift_entity::EntityRef;
     use onnxc_proto::{AttributeProto, build};
+
+    #[test]
+    fn parts_of_sizes_of_the_run_are_few() {
+        use crate::op::control::tests::{graph, imported, nodes, refused};
+        let whole = |count: usize| {
+            let names: Vec<String> = (0..count).map(|at| format!("p{at}")).collect();
+            let split = format!("{} = Split(x, s)", names.join(" "));
+            graph(&["x: i64[n]", &format!("s: i64[{count}]")], nodes(&[&split]), &["p0"])
+        };
+        assert_eq!(imported(whole(MAX_OPEN_PARTS)).outputs.len(), 1);
+        refused(whole(MAX_OPEN_PARTS + 1), "201 parts of sizes that the run determines; at most 200");
+    }
 
     fn dims(values: &[i64]) -> Vec<Dim> {
         values.iter().map(|&value| Dim::from(value)).collect()
