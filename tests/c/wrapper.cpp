@@ -62,7 +62,7 @@ static int symbolic() {
         while (!over.is_over()) {
         }
         limited.options().cancel = over.flag();
-        EXPECT(failure([&] { limited.run({{x, {2, 3}}}); }).substr(0, 3) == "12 ");
+        EXPECT(failure([&] { limited.run({{std::vector<float>(6), {2, 3}}}); }).substr(0, 3) == "12 ");
         limited.options().cancel = late.flag();
         EXPECT(limited.run({{std::vector<float>(3), {1, 3}}}).size() == 1 && !late.is_over());
     }
