@@ -598,7 +598,7 @@ pub fn output_shapes(graph: &Graph, inputs: &[Option<Tensor>]) -> Result<Vec<Opt
     graph.outputs.iter().enumerate().map(shape).collect()
 }
 
-/// That a dim of an output has no size: the input that would tell it is missing.
+/// The error for a dim of an output whose size is unknown because the input that determines it is missing.
 fn without_size(graph: &Graph, inputs: &[Option<Tensor>], output: &str, dim: &Dim) -> String {
     let text = graph.dim_words(dim);
     let is_missing = |(at, input): &(usize, &Input)| {

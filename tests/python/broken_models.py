@@ -27,10 +27,21 @@ from onnx import AttributeProto, TensorProto, helper
 CHANGES = {}
 
 
+class DoesNotApply(Exception):
+    """The model has no node, attribute or tensor of the wanted kind."""
+
+
 def change(function):
-    """Registers a change: a function of a source of random numbers and a model, which gives False where it does not apply."""
+    """Registers a change: a function of a source of random numbers and a model, which gives False, or raises DoesNotApply, where the
+    model has no place for it."""
     CHANGES[function.__name__] = function
     return function
+
+
+def one_of(draw, things):
+    if not things:
+        raise DoesNotApply
+    return draw.choice(things)
 
 
 def graphs(model):
@@ -53,14 +64,14 @@ def some_graph(draw, model):
 def some_node(draw, model, wanted=lambda node: True):
     places = [graph.node for graph in graphs(model)] + [function.node for function in model.functions]
     nodes = [node for nodes in places for node in nodes if wanted(node)]
-    return draw.choice(nodes) if nodes else None
+    return one_of(draw, nodes)
 
 
 def some_tensor(draw, model):
     tensors = [tensor for graph in graphs(model) for tensor in graph.initializer]
     tensors += [attribute.t for graph in graphs(model) for node in graph.node for attribute in node.attribute
                 if attribute.HasField("t")]
-    return draw.choice(tensors) if tensors else None
+    return one_of(draw, tensors)
 
 
 @change
@@ -195,7 +206,7 @@ def value_made_twice(draw, model):
 @change
 def value_named_as_an_input(draw, model):
     node = some_node(draw, model, lambda node: node.output)
-    if node is None or not model.graph.input:
+    if not model.graph.input:
         return False
     node.output[0] = draw.choice(model.graph.input).name
 
@@ -212,133 +223,100 @@ def nodes_out_of_order(draw, model):
 @change
 def node_that_reads_itself(draw, model):
     node = some_node(draw, model, lambda node: node.output and node.input)
-    if node is None:
-        return False
     node.input[0] = node.output[0]
 
 
 @change
 def input_from_nowhere(draw, model):
     node = some_node(draw, model, lambda node: node.input)
-    if node is None:
-        return False
     node.input[draw.randrange(len(node.input))] = "from_nowhere"
 
 
 @change
 def input_too_many(draw, model):
     node = some_node(draw, model, lambda node: node.input)
-    if node is None:
-        return False
     node.input.append(node.input[0])
 
 
 @change
 def input_too_few(draw, model):
     node = some_node(draw, model, lambda node: node.input)
-    if node is None:
-        return False
     del node.input[-1]
 
 
 @change
 def input_unnamed(draw, model):
     node = some_node(draw, model, lambda node: node.input)
-    if node is None:
-        return False
     node.input[draw.randrange(len(node.input))] = ""
 
 
 @change
 def output_too_many(draw, model):
     node = some_node(draw, model)
-    if node is None:
-        return False
     node.output.append("one_more")
 
 
 @change
 def outputs_none(draw, model):
     node = some_node(draw, model)
-    if node is None:
-        return False
     del node.output[:]
 
 
 @change
 def operator_misspelt(draw, model):
     node = some_node(draw, model)
-    if node is None:
-        return False
     node.op_type = draw.choice([node.op_type.lower(), node.op_type + "X", ""])
 
 
 @change
 def operator_of_an_unknown_domain(draw, model):
     node = some_node(draw, model)
-    if node is None:
-        return False
     node.domain = "com.nobody"
 
 
 @change
 def operator_of_another_kind(draw, model):
     node = some_node(draw, model)
-    if node is None:
-        return False
     node.op_type = draw.choice(["Relu", "Add", "Conv", "Reshape", "Concat", "MatMul", "Cast", "Split", "If", "Gather"])
 
 
 @change
 def attribute_unknown(draw, model):
     node = some_node(draw, model)
-    if node is None:
-        return False
     node.attribute.append(helper.make_attribute("no_such_attribute", 1))
 
 
 def some_attribute(draw, model):
-    node = some_node(draw, model, lambda node: node.attribute)
-    return draw.choice(node.attribute) if node is not None else None
+    return draw.choice(some_node(draw, model, lambda node: node.attribute).attribute)
 
 
 @change
 def attribute_missing(draw, model):
     node = some_node(draw, model, lambda node: node.attribute)
-    if node is None:
-        return False
     del node.attribute[draw.randrange(len(node.attribute))]
 
 
 @change
 def attribute_twice(draw, model):
     node = some_node(draw, model, lambda node: node.attribute)
-    if node is None:
-        return False
     node.attribute.append(draw.choice(node.attribute))
 
 
 @change
 def attribute_without_name(draw, model):
     attribute = some_attribute(draw, model)
-    if attribute is None:
-        return False
     attribute.name = ""
 
 
 @change
 def attribute_without_type(draw, model):
     attribute = some_attribute(draw, model)
-    if attribute is None:
-        return False
     attribute.ClearField("type")
 
 
 @change
 def attribute_of_another_type(draw, model):
     attribute = some_attribute(draw, model)
-    if attribute is None:
-        return False
     name = attribute.name
     attribute.CopyFrom(helper.make_attribute(name, draw.choice([1, 1.5, "text", [1, 2], [1.5], ["a", "b"]])))
 
@@ -346,16 +324,12 @@ def attribute_of_another_type(draw, model):
 @change
 def attribute_whose_type_is_not_its_fields(draw, model):
     attribute = some_attribute(draw, model)
-    if attribute is None:
-        return False
     attribute.type = draw.choice([kind for kind in [1, 2, 3, 4, 6, 7, 8] if kind != attribute.type])
 
 
 @change
 def attribute_of_two_values(draw, model):
     attribute = some_attribute(draw, model)
-    if attribute is None:
-        return False
     if attribute.type == AttributeProto.INT:
         attribute.f = 1.0
     else:
@@ -365,8 +339,6 @@ def attribute_of_two_values(draw, model):
 @change
 def attribute_out_of_range(draw, model):
     node = some_node(draw, model, lambda node: any(a.type in (AttributeProto.INT, AttributeProto.INTS) for a in node.attribute))
-    if node is None:
-        return False
     attribute = draw.choice([a for a in node.attribute if a.type in (AttributeProto.INT, AttributeProto.INTS)])
     value = draw.choice([-100, -1, 0, 100, 2**31, -2**63])
     if attribute.type == AttributeProto.INT:
@@ -378,8 +350,6 @@ def attribute_out_of_range(draw, model):
 @change
 def attribute_of_another_length(draw, model):
     node = some_node(draw, model, lambda node: any(a.type == AttributeProto.INTS for a in node.attribute))
-    if node is None:
-        return False
     attribute = draw.choice([a for a in node.attribute if a.type == AttributeProto.INTS])
     attribute.ints.append(1)
 
@@ -387,16 +357,12 @@ def attribute_of_another_length(draw, model):
 @change
 def attribute_with_other_text(draw, model):
     node = some_node(draw, model, lambda node: any(a.type == AttributeProto.STRING for a in node.attribute))
-    if node is None:
-        return False
     draw.choice([a for a in node.attribute if a.type == AttributeProto.STRING]).s = b"no_such_mode"
 
 
 @change
 def attribute_that_refers_to_nothing(draw, model):
     attribute = some_attribute(draw, model)
-    if attribute is None:
-        return False
     kind, name = attribute.type, attribute.name
     attribute.Clear()
     attribute.type, attribute.name, attribute.ref_attr_name = kind, name, "nothing"
@@ -405,7 +371,7 @@ def attribute_that_refers_to_nothing(draw, model):
 @change
 def tensor_too_short(draw, model):
     tensor = some_tensor(draw, model)
-    if tensor is None or not tensor.raw_data:
+    if not tensor.raw_data:
         return False
     tensor.raw_data = tensor.raw_data[:-1]
 
@@ -413,7 +379,7 @@ def tensor_too_short(draw, model):
 @change
 def tensor_too_long(draw, model):
     tensor = some_tensor(draw, model)
-    if tensor is None or not tensor.raw_data:
+    if not tensor.raw_data:
         return False
     tensor.raw_data += b"\0\0\0\0\0\0\0\0"
 
@@ -421,8 +387,6 @@ def tensor_too_long(draw, model):
 @change
 def tensor_of_two_data_fields(draw, model):
     tensor = some_tensor(draw, model)
-    if tensor is None:
-        return False
     tensor.raw_data = tensor.raw_data or b"\0\0\0\0"
     tensor.float_data.append(1.0)
 
@@ -430,7 +394,7 @@ def tensor_of_two_data_fields(draw, model):
 @change
 def tensor_of_negative_dim(draw, model):
     tensor = some_tensor(draw, model)
-    if tensor is None or not tensor.dims:
+    if not tensor.dims:
         return False
     tensor.dims[0] = -tensor.dims[0] - 1
 
@@ -438,8 +402,6 @@ def tensor_of_negative_dim(draw, model):
 @change
 def tensor_of_undefined_type(draw, model):
     tensor = some_tensor(draw, model)
-    if tensor is None:
-        return False
     tensor.data_type = TensorProto.UNDEFINED
 
 
@@ -460,8 +422,6 @@ def initializer_twice(draw, model):
 @change
 def initializer_named_as_a_result(draw, model):
     node = some_node(draw, model, lambda node: node.output)
-    if node is None:
-        return False
     model.graph.initializer.append(helper.make_tensor(node.output[0], TensorProto.FLOAT, [1], [1.0]))
 
 
@@ -558,7 +518,11 @@ def main():
             source = own.choice(names)
             with open(source, "rb") as file:
                 model = onnx.load_model_from_string(file.read())
-            if CHANGES[name](own, model) is not False:
+            try:
+                applies = CHANGES[name](own, model) is not False
+            except DoesNotApply:
+                applies = False
+            if applies:
                 break
         else:
             return None

@@ -163,7 +163,7 @@ fn choose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         (Err(error), _) | (_, Err(error)) => return Err(error),
     };
     if then.continues() {
-        // Ranks that the model declares tell the body as well, where none may be left to the run.
+        // Where the run may not determine a rank, the body takes the rank that the model declares.
         let is_open = !then.knows_unit() && may_differ_in_rank(cx, &bodies);
         match [0, 1].map(|which: usize| has_declared_ranks(cx, &bodies[which])) {
             [true, false] if !is_open => return only(cx, condition, &then, true),

@@ -47,7 +47,7 @@ impl<'g> Port<'g> {
         Some(Port { name, ty, has_default: false, any_rank: false, ident, beside, holds, sizes })
     }
 
-    /// An output: one whose sizes or rank, or the bytes of whose texts, only the run tells, is late.
+    /// An output. It is late if the run determines its sizes, its rank, or the bytes of its texts.
     pub fn output(
         name: &'g str,
         (ty, any_rank): (&'g TensorType, bool),

@@ -53,7 +53,7 @@ pub struct KernelCode {
 #[derive(Clone)]
 pub enum Failure {
     Never,
-    /// For reasons that nothing tells apart.
+    /// For one of several reasons; no code determines which.
     Unexplained,
     Explained(Box<Explanation>),
 }

@@ -157,7 +157,7 @@ impl Binder<'_> {
         }
         if let Some(own) = graph.any_rank.get(&output) {
             let rank = sizes.value(b, &own.rank)?;
-            // As many as the given one, which is the highest, where it is none of these.
+            // The caller's rank, which is the highest, stays if the rank is not one of these.
             for possible in own.least..graph.output_ty(output).rank() {
                 let is_this = b.compare(Compare::Eq, rank, possible as i64);
                 b.open();

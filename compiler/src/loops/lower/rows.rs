@@ -54,7 +54,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The numbers that reductions of so many terms take.
+    /// How reductions of these terms are split into partial sums.
     pub(super) fn row_partials(&mut self, terms: Terms) -> Result<Partials> {
         let mut pick = self.picker();
         let partials = Partials::choose(self.target, terms, &mut pick)?;

@@ -563,7 +563,6 @@ mod tests {
             [true, false, false],
             [false, true, true],
         ];
-        let tensor = |values: &[f32]| Attr::Tensor(Tensor::from_slice(&[values.len()], values));
         for (at, (mode, passes)) in modes.into_iter().zip(passes).enumerate() {
             // Bounds that are a category, and that are none.
             for bound in [1.5f32, 300.25, 2.0] {
@@ -583,18 +582,7 @@ mod tests {
                         .ints("target_nodeids", &[1, 2])
                         .ints("target_ids", &[0, 0])
                         .floats("target_weights", &[10.0, 20.0]);
-                    let mut new = Case::of("ai.onnx.ml", "TreeEnsemble", 5)
-                        .attr("nodes_modes", Attr::Tensor(Tensor::from_slice(&[1], &[at as u8])))
-                        .attr("nodes_splits", tensor(&[bound]))
-                        .ints("nodes_featureids", &[0])
-                        .ints("nodes_truenodeids", &[0])
-                        .ints("nodes_trueleafs", &[1])
-                        .ints("nodes_falsenodeids", &[1])
-                        .ints("nodes_falseleafs", &[1])
-                        .ints("tree_roots", &[0])
-                        .ints("leaf_targetids", &[0, 0])
-                        .attr("leaf_weights", tensor(&[10.0, 20.0]))
-                        .int("n_targets", 1);
+                    let mut new = stump_of_5(at as u8, bound, [0, 0], [10.0, 20.0]).int("n_targets", 1);
                     if let Some(tracks) = tracks {
                         old = old.ints("nodes_missing_value_tracks_true", &[tracks, 0, 0]);
                         new = new.ints("nodes_missing_value_tracks_true", &[tracks]);
@@ -604,6 +592,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A tree of one node of TreeEnsemble 5, on feature 0, and its leaf for true and for false.
+    fn stump_of_5(mode: u8, split: f32, targets: [i64; 2], weights: [f32; 2]) -> Case {
+        Case::of("ai.onnx.ml", "TreeEnsemble", 5)
+            .attr("nodes_modes", Attr::Tensor(Tensor::from_slice(&[1], &[mode])))
+            .attr("nodes_splits", Attr::Tensor(Tensor::from_slice(&[1], &[split])))
+            .ints("nodes_featureids", &[0])
+            .ints("nodes_truenodeids", &[0])
+            .ints("nodes_trueleafs", &[1])
+            .ints("nodes_falsenodeids", &[1])
+            .ints("nodes_falseleafs", &[1])
+            .ints("tree_roots", &[0])
+            .ints("leaf_targetids", &targets)
+            .attr("leaf_weights", Attr::Tensor(Tensor::from_slice(&[2], &weights)))
     }
 
     /// As in ONNX Runtime: the base value is class 0's, if that has votes.
@@ -623,21 +626,9 @@ mod tests {
 
     #[test]
     fn transforms_by_number() {
-        let tensor = |values: &[f32]| Attr::Tensor(crate::graph::Tensor::from_slice(&[values.len()], values));
         let of = |transform: i64| {
-            let case = Case::of("ai.onnx.ml", "TreeEnsemble", 5)
-                .attr("nodes_modes", Attr::Tensor(crate::graph::Tensor::from_slice(&[1], &[0u8])))
-                .attr("nodes_splits", tensor(&[0.0]))
-                .ints("nodes_featureids", &[0])
-                .ints("nodes_truenodeids", &[0])
-                .ints("nodes_trueleafs", &[1])
-                .ints("nodes_falsenodeids", &[1])
-                .ints("nodes_falseleafs", &[1])
-                .ints("tree_roots", &[0])
-                .ints("leaf_targetids", &[0, 1])
-                .attr("leaf_weights", tensor(&[1.0, 2.0]))
-                .int("n_targets", 2)
-                .int("post_transform", transform);
+            let case = stump_of_5(0, 0.0, [0, 1], [1.0, 2.0]).int("n_targets", 2);
+            let case = case.int("post_transform", transform);
             elements(&case.input(&[1, 1], &[1f32]).run().unwrap()[0])
         };
         let near = |found: Vec<f64>, wanted: [f64; 2]| {

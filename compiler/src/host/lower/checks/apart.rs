@@ -60,8 +60,8 @@ impl Apart {
         self.all.contains(&port)
     }
 
-    /// The tensors of each function that checks some: in the first functions types and symbols of inputs, on which the next ones
-    /// rely, then what else there is of inputs, then outputs.
+    /// The tensors of each function that checks some. The first functions check types and decide the symbols of inputs; the next ones
+    /// rely on these and check the rest of the inputs; the last ones check outputs.
     pub fn functions(&self) -> [(Part, std::slice::Chunks<'_, Port>); 3] {
         [
             (Part::Types, self.inputs.chunks(CHECKS_PER_FUNCTION)),

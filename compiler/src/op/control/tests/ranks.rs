@@ -115,7 +115,7 @@ fn nodes_that_do_not_read_the_value_are_not_imported_twice() {
     assert_eq!((count(&model, "if"), count(&model, "neg")), (1, 9), "{model}");
 }
 
-/// One axis of a scalar's worth of elements, and sizes that only a branch tells.
+/// A scalar in one branch and one axis in the other, and sizes that only a branch determines.
 #[test]
 fn ranks_of_scalars_and_of_sizes_that_data_decide() {
     let scalar = choose(

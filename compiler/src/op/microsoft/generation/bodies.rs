@@ -1,4 +1,4 @@
-//! What the inputs and results of a model's graphs stand for. ONNX Runtime tells them by fixed names and places, in the order
+//! What the inputs and results of a model's graphs stand for. ONNX Runtime knows them by fixed names and places, in the order
 //! that its tools write; here names alone decide, so that a graph in another order is right as well, and one that takes what the
 //! operator does not have is refused.
 
