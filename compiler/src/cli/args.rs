@@ -422,6 +422,9 @@ pub struct ReportArgs {
     /// The page (default: the model's name with .html)
     #[arg(short, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Show what differs from this page, or from the output of `bench --per-node --json`
+    #[arg(long, value_name = "FILE")]
+    pub against: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -350,12 +350,14 @@ fn reports_are_one_page_that_loads_nothing() {
     let run = onnxc(folder.path(), &["report", "digits.onnx", "--seconds", "0.05", "-o", "page.html"]);
     assert_eq!((run.code, run.out.as_str()), (0, "page.html\n"), "{}", run.err);
     let page = read(folder.path(), "page.html");
-    for outside in ["http", "src=", "href=", "url(", "@import", "<script"] {
+    for outside in ["http", "src=", "href=", "url(", "@import", "fetch("] {
         assert!(!page.contains(outside), "{outside}");
     }
     for part in [
-        "Groups and their times",
+        "Hot kernels",
+        "Kernels in their order",
         "Memory plan",
+        "prefers-color-scheme: dark",
         "Sizes",
         "Processors",
         "Softmax",
@@ -365,12 +367,45 @@ fn reports_are_one_page_that_loads_nothing() {
         assert!(page.contains(part) || (part == "x86-64" && cfg!(not(target_arch = "x86_64"))), "{part}");
     }
     let count = |part: &str| page.matches(part).count();
-    for element in ["svg", "table", "div", "text", "title", "g", "tr", "td"] {
+    for element in ["svg", "table", "div", "span", "title", "button", "tr", "td", "script"] {
         let open = count(&format!("<{element} ")) + count(&format!("<{element}>"));
         assert_eq!(open, count(&format!("</{element}>")), "{element}");
     }
+    // The slowest kernel comes first, in the table and in what the page holds for later ones.
+    let hot = page.split("Hot kernels").nth(1).unwrap();
+    let times: Vec<f64> = hot
+        .split("<td class=\"n\" data-key=\"")
+        .skip(1)
+        .step_by(3)
+        .map(|cell| cell.split('"').next().unwrap().parse().unwrap())
+        .collect();
+    assert!(times.len() > 1 && times.is_sorted_by(|a, b| a >= b), "{times:?}");
     for (output, part) in [("page.txt", "the report is a page"), ("digits.onnx", "the report is a page")] {
         let run = onnxc(folder.path(), &["report", "digits.onnx", "-o", output]);
         assert!(run.code == 2 && run.err.contains(part), "{output}: {}", run.err);
     }
+}
+
+/// A page holds what a later one is compared with.
+#[test]
+fn reports_show_what_differs_from_earlier_ones() {
+    let folder = folder();
+    let report = |more: &[&str]| {
+        let arguments = [&["report", "digits.onnx", "--seconds", "0.05", "-o", "now.html"], more].concat();
+        onnxc(folder.path(), &arguments)
+    };
+    assert_eq!(report(&[]).code, 0);
+    assert!(!read(folder.path(), "now.html").contains("Against the earlier report"));
+    std::fs::rename(folder.path().join("now.html"), folder.path().join("old.html")).unwrap();
+    let run = report(&["-O0", "--against", "old.html"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let page = read(folder.path(), "now.html");
+    let section = page.split("Against the earlier report").nth(1).unwrap().split("<h2>").next().unwrap();
+    // Without fusion there are more kernels, and those of before are gone.
+    for part in ["time of a run", "workspace", ">new<", ">gone<"] {
+        assert!(section.contains(part), "{part}: {section}");
+    }
+    std::fs::write(folder.path().join("none.json"), "[]").unwrap();
+    let run = report(&["--against", "none.json"]);
+    assert!(run.code == 2 && run.err.contains("none.json: it holds no report"), "{}", run.err);
 }

@@ -199,7 +199,26 @@ def quantize(graph):
     graph.apply("Relu", [graph.apply("DequantizeLinear", [q, scale, zero], types={"T3": "float"})])
 
 
+def sign_of_zero(graph):
+    """The reciprocal of what an identity of algebra may give back, which shows the sign of a zero."""
+    x = floats(graph, 0)
+    if not graph.arrays[x].all():
+        raise Skip("zeros")
+    steps = int(graph.rng.integers(1, 3))
+    y = x
+    for _ in range(steps):
+        op, number = [("Add", 0.0), ("Add", -0.0), ("Sub", 0.0), ("Sub", -0.0), ("Mul", 1.0), ("Mul", -1.0), ("Div", 1.0),
+                      ("Neg", None), ("Sum", 0.0), ("Identity", None)][int(graph.rng.integers(0, 10))]
+        if number is None:
+            y = graph.apply(op, [y])
+            continue
+        of = scalar(graph, y, number) if graph.rng.random() < 0.6 else np.full_like(graph.arrays[y], number)
+        first = op != "Div" and graph.rng.random() < 0.4
+        y = graph.apply(op, [of, y] if first else [y, of])
+    graph.apply("Reciprocal", [y])
+
+
 IDIOMS = [
     softmax, softmax_read_on, softmax_read_on, normalization, gelu, attention, dense, dense, convolution, reductions, reductions,
-    diamond, diamond, shared_view, reshape_by_shape, reshape_by_shape, double_and_halve, fill_like, quantize,
+    diamond, diamond, shared_view, reshape_by_shape, reshape_by_shape, double_and_halve, fill_like, quantize, sign_of_zero,
 ]

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
+from onnx.defs import OpSchema
 
 import items
 import values
 from case import element_type, opset_imports
+from graph import schema_since
 
 #: Types that results of blocks have: those that Identity, Gather and Neg take in every version from 13 on.
 PLAIN = {"float", "double", "float16", "int32", "int64", "int8", "uint8", "bool", values.STRING}
@@ -39,6 +41,8 @@ class Dress:
     as_nodes: set = field(default_factory=set)
     #: Whether outputs declare their dims.
     declared: bool = False
+    #: Whether results that nobody reads have no name, where the operator lets them go without.
+    unnamed: bool = False
 
 
 def dress(graph, rng):
@@ -55,7 +59,29 @@ def dress(graph, rng):
         chosen.blocks = blocks(graph, rng, 0, len(graph.vertices), count)
     constants = [name for name, how in graph.leaves.items() if how == "constant"]
     chosen.as_nodes = {name for name in constants if graph.opset >= 9 and rng.random() < 0.15}
+    # From numbers of its own, so that what is drawn behind it stays as it was.
+    chosen.unnamed = bool(rng.spawn(1)[0].random() < 0.3)
+    if chosen.unnamed:
+        spare = nameless(graph, set())
+        kept = [name for name in graph.outputs if name not in spare]
+        graph.outputs = kept or graph.outputs
     return chosen
+
+
+def nameless(graph, outputs):
+    """Results that no node reads, which are none of these outputs and may go without a name."""
+    read = {name for vertex in graph.vertices for name in vertex.inputs} | outputs
+    found = set()
+    for vertex in graph.vertices:
+        formals = schema_since(vertex.op, vertex.node.since).outputs
+        for at, name in enumerate(vertex.outputs):
+            needed = formals[min(at, len(formals) - 1)].option == OpSchema.FormalParameterOption.Single
+            if name not in read and not needed:
+                found.add(name)
+        # A node all of whose results are unnamed computes nothing.
+        if found.issuperset(vertex.outputs):
+            found.discard(vertex.outputs[0])
+    return found
 
 
 def blocks(graph, rng, first, last, count):
@@ -110,6 +136,8 @@ class Writer:
         self.vain = True
         #: Whether nodes are written once more, elsewhere.
         self.repeated = False
+        #: Results without a name.
+        self.nameless = nameless(graph, set(graph.outputs)) if dressed.unnamed else set()
 
     def model(self):
         graph = self.graph
@@ -162,7 +190,8 @@ class Writer:
         while at < last:
             block = next((b for b in blocks if b.first == at and b.last <= last), None)
             if block is None:
-                nodes.append(self.graph.vertices[at].proto(lambda name: rename.get(name, name)))
+                named = lambda name: "" if name in self.nameless else rename.get(name, name)
+                nodes.append(self.graph.vertices[at].proto(named))
                 at += 1
                 continue
             inner = [b for b in blocks if b is not block and block.first <= b.first and b.last <= block.last]
@@ -293,7 +322,7 @@ class Writer:
 
     def function(self, block, inner, rename):
         tag, outs, around = block.identity, results(self.graph, block), captured(self.graph, block)
-        held = Writer(self.graph, Dress())
+        held = Writer(self.graph, Dress(unnamed=self.dress.unnamed))
         parameters = {name: f"{name}_p{tag}" for name in around}
         nodes, own, _ = held.inside(block, [], {}, f"f{tag}", parameters.items())
         imports = opset_imports(self.domains(block.first, block.last), self.graph.opset)

@@ -33,6 +33,7 @@ def save(trial, path, more):
         "blocks": [vars(block) for block in dress.blocks],
         "as_nodes": sorted(dress.as_nodes),
         "declared": dress.declared,
+        "unnamed": dress.unnamed,
         "shapes": {name: tensor(graph.arrays[name]) for name in graph.leaves},
         # What results are where the oracle fails: negative cases declare their outputs as of before.
         "results": {name: result(graph.arrays[name]) for name in graph.outputs},
@@ -112,7 +113,7 @@ def load(path):
     graph.leaves, graph.outputs = data["leaves"], data["outputs"]
     graph.arrays = {name: read_tensor(value) for name, value in data["shapes"].items()}
     dress = Dress({size: symbol for size, symbol in data["symbols"]}, [Block(**block) for block in data["blocks"]],
-                  set(data["as_nodes"]), data["declared"])
+                  set(data["as_nodes"]), data["declared"], data.get("unnamed", False))
     sets = [Inputs(one["kind"], {name: read_tensor(value) for name, value in one["leaves"].items()}) for one in data["sets"]]
     trial = Trial(graph, dress, sets)
     trial.negative, trial.hidden = data["negative"], {(name, axis): symbol for name, axis, symbol in data["hidden"]}

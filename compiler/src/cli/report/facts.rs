@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::Options;
 use crate::cli::bench::{self, Share};
+use crate::cli::check::to_json;
 use crate::cli::data::{self, Symbols};
 use crate::cli::peak::Peak;
 use crate::cli::session::Loaded;
@@ -30,6 +31,8 @@ pub struct Facts {
     pub kernel_bytes: u64,
     pub weight_bytes: u64,
     pub levels: Vec<Level>,
+    /// What was measured, as `onnxc bench --per-node --json` prints it.
+    pub json: String,
 }
 
 /// A step that computes.
@@ -93,6 +96,7 @@ impl Facts {
     ) -> Facts {
         let (graph, program) = (&loaded.graph, &loaded.program);
         let symbols = data::symbols(graph, inputs);
+        let json = to_json(&timing);
         let shares = std::mem::take(&mut timing.nodes);
         let rows = rows(graph, program, loaded, shares, &symbols);
         let size = |dim: &Dim| size(dim, &symbols);
@@ -112,6 +116,7 @@ impl Facts {
             peak,
             rows,
             levels,
+            json,
         }
     }
 }
@@ -137,7 +142,7 @@ fn rows(
     symbols: &Symbols,
 ) -> Vec<Row> {
     let mut shares: HashMap<usize, Share> = shares.into_iter().map(|share| (share.step, share)).collect();
-    // The model's own steps are told in their order, those of bodies between them.
+    // The model's own steps are numbered in their order, with those of bodies between them.
     let numbers =
         loaded.steps.iter().enumerate().filter(|(_, info)| info.scope == 0).map(|(number, _)| number);
     let mut rows: Vec<Row> = Vec::new();

@@ -1,6 +1,8 @@
 //! `onnxc report`: a page about a model as it was compiled and measured, in one file that loads nothing else.
 
+mod against;
 mod facts;
+mod hot;
 mod page;
 mod picture;
 
@@ -18,6 +20,7 @@ pub fn run(args: &ReportArgs) -> std::result::Result<(), Problems> {
     let mut session = Session::open(&args.model).map_err(one)?;
     bench::shapes_of_data(&mut session, &args.measure).map_err(one)?;
     let place = place(args, &session).map_err(one)?;
+    let past = args.against.as_deref().map(against::Past::read).transpose().map_err(one)?;
     let options = native_options(&session, &args.code).map_err(one)?;
     let loaded = session.load(&options)?;
     tell(&loaded.warnings, &loaded.notes);
@@ -38,7 +41,7 @@ pub fn run(args: &ReportArgs) -> std::result::Result<(), Problems> {
     };
     let facts = facts::Facts::new(&session.stem(), &loaded, &inputs, timing, peak, levels, &options);
     session.check_place(&place).map_err(one)?;
-    output::write_bytes(&place, page::page(&facts).as_bytes()).map_err(one)?;
+    output::write_bytes(&place, page::page(&facts, past.as_ref()).as_bytes()).map_err(one)?;
     say!("{}", place.display());
     Ok(())
 }

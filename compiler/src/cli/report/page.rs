@@ -2,12 +2,16 @@
 
 use std::fmt::Write;
 
+use super::against::{self, Past};
 use super::facts::Facts;
-use super::picture;
+use super::{hot, picture};
 
 const STYLE: &str = include_str!("style.css");
 
-pub fn page(facts: &Facts) -> String {
+const SORT: &str = include_str!("sort.js");
+
+/// The page; `past` is an earlier report that it is held against.
+pub fn page(facts: &Facts, past: Option<&Past>) -> String {
     let model = escape(&facts.model);
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -18,19 +22,25 @@ pub fn page(facts: &Facts) -> String {
     let sizes: Vec<String> = timing.sizes.iter().map(|(name, size)| format!("{name}={size}")).collect();
     let sizes =
         if sizes.is_empty() { String::new() } else { format!(", sizes {}", escape(&sizes.join(" "))) };
+    let threads = if timing.threads == 1 { "1 thread".into() } else { format!("{} threads", timing.threads) };
     let _ = writeln!(
         page,
-        "<p class=\"sub\">compiled by onnxc {} for {}, {}; measured on {} threads{sizes}</p>",
+        "<p class=\"sub\">compiled by onnxc {} for {}, {}; measured on {threads}{sizes}</p>",
         env!("CARGO_PKG_VERSION"),
         escape(&facts.cpu),
         facts.options,
-        timing.threads
     );
     tiles(&mut page, facts);
-    groups(&mut page, facts);
+    if let Some(past) = past {
+        page += &against::section(past, facts);
+    }
+    kernels(&mut page, facts);
     memory(&mut page, facts);
     sizes_of(&mut page, facts);
-    page + "</body>\n</html>\n"
+    // `<` could end the element.
+    let json = facts.json.replace('<', "\\u003c");
+    let _ = writeln!(page, "{}{json}{}", against::OPEN, against::CLOSE);
+    page + "<script>\n" + SORT + "</script>\n</body>\n</html>\n"
 }
 
 fn tiles(page: &mut String, facts: &Facts) {
@@ -67,34 +77,42 @@ fn tiles(page: &mut String, facts: &Facts) {
     page.push_str("</div>\n");
 }
 
-fn groups(page: &mut String, facts: &Facts) {
+fn kernels(page: &mut String, facts: &Facts) {
     let peak = &facts.peak;
+    page.push_str("<h2>Hot kernels</h2>\n");
+    match hot::table(facts) {
+        Some(table) => {
+            let _ = writeln!(
+                page,
+                "<p>The slowest first; a press on a heading sorts. The bar is the time of a kernel, the mark <i class=\"key mark\"></i> \
+                 in it its bound: <i class=\"key\"></i> operations at {:.1} GFLOP/s, <i class=\"key bytes\"></i> bytes at {:.1} GB/s, \
+                 or {:.1} GB/s in caches, as measured in this run ({}).</p>\n<div class=\"flow\">\n{table}</div>",
+                peak.gflops,
+                peak.gbytes,
+                peak.cached_gbytes,
+                escape(&peak.how),
+            );
+        }
+        None => page.push_str("<p>No kernel was measured.</p>\n"),
+    }
     let _ = writeln!(
         page,
-        "<h2>Groups and their times</h2>\n<p>Each row is one kernel, in the order of a run; arcs on the left lead from the kernels \
-         whose results it takes. The bar is its time, the line across it what its bound would take: \
-         <i class=\"key operations\"></i> operations at {:.1} GFLOP/s, <i class=\"key bytes\"></i> bytes at {:.1} GB/s, or {:.1} \
-         GB/s in caches, as measured in this run ({}). Names of nodes show on hover.</p>\n\
-         <div class=\"scroll\">\n{}</div>",
-        peak.gflops,
-        peak.gbytes,
-        peak.cached_gbytes,
-        escape(&peak.how),
-        picture::groups(facts)
+        "<h2>Kernels in their order</h2>\n<p>Arcs on the left lead from the kernels whose results a kernel takes.</p>\n\
+         <div class=\"flow\">\n{}</div>",
+        picture::flow(facts)
     );
 }
 
 fn memory(page: &mut String, facts: &Facts) {
     page.push_str("<h2>Memory plan</h2>\n");
     let Some(plan) = picture::memory(facts) else {
-        page.push_str("<p>No tensor needs memory between kernels, or only a run tells its size.</p>\n");
+        page.push_str("<p>No tensor needs memory between kernels, or its size is known in a run only.</p>\n");
         return;
     };
     let (arena, bound) = (facts.arena.unwrap_or(0) as u64, facts.bound.unwrap_or(0) as u64);
     let _ = writeln!(
         page,
-        "<p>Where each tensor lies in the arena of {}, over the steps of a run. The most that is live at once is {}.</p>\n\
-         <div class=\"scroll\">\n{plan}</div>",
+        "<p>Where each tensor lies in the arena of {}, over the steps of a run. The line is what is live, at most {}.</p>\n{plan}",
         bytes_text(arena),
         bytes_text(bound)
     );
@@ -104,7 +122,9 @@ fn sizes_of(page: &mut String, facts: &Facts) {
     let object = facts.timing.object_bytes.max(1);
     let host = facts.code_bytes.saturating_sub(facts.kernel_bytes);
     let rest = object.saturating_sub(facts.code_bytes + facts.weight_bytes);
-    page.push_str("<h2>Sizes</h2>\n<table>\n<tr><th>part of the object</th><th>bytes</th><th></th></tr>\n");
+    page.push_str(
+        "<h2>Sizes</h2>\n<table>\n<tr><th>part of the object</th><th class=\"n\">size</th><th></th></tr>\n",
+    );
     for (name, bytes) in [
         ("weights", facts.weight_bytes),
         ("code of kernels", facts.kernel_bytes),
@@ -113,7 +133,9 @@ fn sizes_of(page: &mut String, facts: &Facts) {
     ] {
         row(page, name, bytes, object);
     }
-    page.push_str("</table>\n<table>\n<tr><th>largest weights, by kernel</th><th>bytes</th><th></th></tr>\n");
+    page.push_str(
+        "</table>\n<table>\n<tr><th>largest weights, by kernel</th><th class=\"n\">size</th><th></th></tr>\n",
+    );
     let mut largest: Vec<_> = facts.rows.iter().filter(|row| row.weights > 0).collect();
     largest.sort_by_key(|row| (std::cmp::Reverse(row.weights), row.at));
     for one in largest.iter().take(8) {
@@ -121,15 +143,15 @@ fn sizes_of(page: &mut String, facts: &Facts) {
         row(page, &escape(&name), one.weights as u64, object);
     }
     page.push_str("</table>\n<h2>Processors</h2>\n<p>Versions of the kernels in an object that is compiled with these flags; the \
-                   first run chooses.</p>\n<table>\n<tr><th>level</th><th>kernels</th><th>bytes of code</th><th></th></tr>\n");
+                   first run chooses.</p>\n<table>\n<tr><th>level</th><th class=\"n\">kernels</th><th class=\"n\">code</th><th></th></tr>\n");
     let most = facts.levels.iter().map(|level| level.bytes).max().unwrap_or(1).max(1);
     for level in &facts.levels {
         let _ = writeln!(
             page,
-            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
+            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"bar\">{}</td></tr>",
             escape(&level.cpu),
             level.kernels,
-            level.bytes,
+            bytes_text(level.bytes),
             share_bar(level.bytes, most)
         );
     }
@@ -139,14 +161,15 @@ fn sizes_of(page: &mut String, facts: &Facts) {
 fn row(page: &mut String, name: &str, bytes: u64, all: u64) {
     let _ = writeln!(
         page,
-        "<tr><td>{name}</td><td class=\"n\">{bytes}</td><td>{}</td></tr>",
+        "<tr><td>{name}</td><td class=\"n\">{}</td><td class=\"bar\">{}</td></tr>",
+        bytes_text(bytes),
         share_bar(bytes, all)
     );
 }
 
 fn share_bar(part: u64, all: u64) -> String {
     let percent = part as f64 / all as f64 * 100.0;
-    format!("<span class=\"share\" style=\"width:{:.1}px\"></span>", (percent * 2.4).clamp(1.0, 240.0))
+    format!("<span class=\"share\" style=\"width:{percent:.1}%\"></span>")
 }
 
 /// Text in HTML and SVG.
