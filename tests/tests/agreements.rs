@@ -524,7 +524,7 @@ fn failures() -> Vec<Failing> {
             14,
             vec![(&["7"], ramp(&[7])), (&["2"], i64s(&[2], &[2, -1]))],
             2,
-            &["shape `x1` gives [2, 3], which is no shape of the 7 elements of data `x0`"],
+            &["shape `x1` gives [2, 3], which is not a shape of the 7 elements of data `x0`"],
         ),
         failing(
             "Reshape",

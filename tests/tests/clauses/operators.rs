@@ -211,7 +211,7 @@ fn verifier_rows() -> Vec<Row> {
             465,
             "Reshape to another count",
             "(float[2, 2] x) => (float[3] y) <int64[1] s = {3}> { y = Reshape(x, s) }",
-            Refused("which is no shape of the 4 elements"),
+            Refused("which is not a shape of the 4 elements"),
         ),
         is(
             466,

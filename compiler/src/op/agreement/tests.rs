@@ -468,7 +468,7 @@ const WITHOUT_VALUES: [&str; 7] = [
     "no element along axis",
     "negative or no number",
     "longer than the signal",
-    "none of the categories",
+    "not among the categories",
 ];
 
 /// Whether a text has the name of a symbol that the model does not name.

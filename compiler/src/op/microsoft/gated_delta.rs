@@ -34,7 +34,7 @@ struct Sizes {
     /// The axes of tokens, one or two, and how many there are.
     lead: Vec<Dim>,
     tokens: Dim,
-    /// Heads of queries and keys, and those of values, whose number is a multiple of it.
+    /// Heads of queries and keys, and heads of values, a multiple of them.
     few: Dim,
     heads: Dim,
     key_size: Dim,
