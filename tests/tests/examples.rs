@@ -504,7 +504,7 @@ fn rust_library_without_std() {
 fn models_that_need_std_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     for (model, message) in [
-        (sample_models::symbolic(), "`x`: f32[batch, 3], whose sizes the model does not tell,"),
+        (sample_models::symbolic(), "`x`: f32[batch, 3], with sizes that are not static,"),
         (sample_models::all_kinds(), "in a wrapper without `std`"),
     ] {
         let path = dir.path().join("m.onnx");
