@@ -3,8 +3,8 @@
 //! Of a graph and, recursively, of the bodies of its nodes it checks that
 //!
 //! 1. every id that a live part names (`order`, inputs, outputs, operands) exists;
-//! 2. 2. every value is defined once: input `i` names a value defined by input `i`, result `k` of a live node a value defined by that node
-//!    and `k`, and `order` names no node twice;
+//! 2. every value is defined once: input `i` names a value defined by input `i`, result `k` of a live node a value defined by that
+//!    node and `k`, and `order` names no node twice;
 //! 3. `order` is topological: operands are inputs, constants, or results of earlier nodes in it; so are
 //!    the graph's outputs;
 //! 4. constant dims are not negative, and symbols are declared by the outermost graph (a body by itself or

@@ -91,7 +91,7 @@ fn what_is_no_image_is_none() {
         b"P",
         b"P7",
         b"\xff\xd8\xff",
-        b"text that is none of these",
+        b"text of no known format",
         b"BM",
         b"RIFF    WEBP",
         b"II*\0",
