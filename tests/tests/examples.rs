@@ -54,7 +54,7 @@ fn text_classifier_by_make() {
     }
 }
 
-/// A WAV file of one channel of 16 bits: zeros, then a recording with so many eighths of its loudness.
+/// A WAV file of one channel of 16 bits: zeros, then a recording at `eighths` eighths of its loudness.
 fn moved(recording: &Path, zeros: usize, eighths: i32, to: &Path) {
     let file = std::fs::read(recording).unwrap();
     let (mut head, data) = (file[..44].to_vec(), &file[44..]);

@@ -332,7 +332,7 @@ fn padding_rows() -> Vec<Row> {
     rows
 }
 
-/// Combinations that operators forbid; row 0 is none of the review's.
+/// Combinations that operators forbid; row 0 is not from the review.
 fn beyond_rows() -> Vec<Row> {
     let quantized = |dtype: u32, zero: &str| {
         let text = format!(

@@ -273,7 +273,7 @@ fn device_rows() -> Vec<Row> {
         ),
         device(
             394,
-            "as many devices as num_devices",
+            "num_devices devices",
             |d| d.model.device = vec!["a".into()],
             Warned("device_configuration"),
         ),
