@@ -14,7 +14,7 @@ use crate::target::Target;
 
 pub struct Facts {
     pub model: String,
-    /// Processor of the measured object, and what else was asked of the compiler.
+    /// Processor of the measured object, and the other options of the compiler.
     pub cpu: String,
     pub options: String,
     pub timing: bench::Report,
@@ -137,7 +137,7 @@ fn rows(
     symbols: &Symbols,
 ) -> Vec<Row> {
     let mut shares: HashMap<usize, Share> = shares.into_iter().map(|share| (share.step, share)).collect();
-    // The model's own steps are told in their order, those of bodies between them.
+    // The model's own steps are reported in their order, those of bodies between them.
     let numbers =
         loaded.steps.iter().enumerate().filter(|(_, info)| info.scope == 0).map(|(number, _)| number);
     let mut rows: Vec<Row> = Vec::new();

@@ -87,7 +87,7 @@ fn groups(page: &mut String, facts: &Facts) {
 fn memory(page: &mut String, facts: &Facts) {
     page.push_str("<h2>Memory plan</h2>\n");
     let Some(plan) = picture::memory(facts) else {
-        page.push_str("<p>No tensor needs memory between kernels, or only a run tells its size.</p>\n");
+        page.push_str("<p>No tensor needs memory between kernels, or its size is known only at run time.</p>\n");
         return;
     };
     let (arena, bound) = (facts.arena.unwrap_or(0) as u64, facts.bound.unwrap_or(0) as u64);

@@ -145,7 +145,7 @@ pub fn memory(facts: &Facts) -> Option<String> {
     Some(svg + "</svg>\n")
 }
 
-/// A text of at most so many characters.
+/// A text of at most `most` characters.
 fn cut(text: &str, most: usize) -> String {
     match text.chars().count() > most {
         true => text.chars().take(most - 1).chain(['…']).collect(),
