@@ -97,7 +97,7 @@ pub struct Built {
     /// Is called with the address of the value of `first_symbol`.
     pub code: Code,
     pub first_symbol: u32,
-    /// Why it is no leaf kernel, where the target has those.
+    /// Why it is not a leaf kernel, where the target has those.
     pub refusal: Option<String>,
 }
 

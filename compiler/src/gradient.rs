@@ -1,6 +1,6 @@
 //! Derivatives by reverse-mode differentiation (Griewank and Walther, "Evaluating Derivatives", 2008, chapter 3).
 //!
-//! Nodes of the graph, which are primitives whatever operator they come from, are passed from a result back to the values of
+//! Nodes of the graph, all primitives, are passed from a result back to the values of
 //! interest. The *adjoint* of a value is the derivative of the sum of the result's elements by each of its elements, a tensor of
 //! its type. Each primitive has a rule in the files of this folder: from the adjoints of its results those of its operands. A
 //! value with several readers has the sum of what these give.
@@ -78,7 +78,7 @@ fn mathematical(b: &Builder<'_>, node: NodeId) -> Node {
     node
 }
 
-/// The values that are of `xs`, or computed from them by way of numbers that are no integers.
+/// The values that are of `xs`, or computed from them by way of numbers other than integers.
 fn dependent(b: &Builder<'_>, nodes: &[NodeId], xs: &[ValueId]) -> EntitySet<ValueId> {
     let mut found = EntitySet::new();
     xs.iter().for_each(|&x| {
@@ -174,7 +174,7 @@ impl Rule<'_, '_> {
         let is_one = |axis: usize| axis < lead || shape[axis - lead] == Dim::ONE && from[axis] != Dim::ONE;
         let axes: Vec<usize> = (0..from.len()).filter(|&axis| is_one(axis)).collect();
         let mut sum = self.b.reduce(ReduceFn::Sum, g, &axes)?;
-        // Whether it was broadcast along a symbolic axis only the run tells: `[n]` is `[n / size, size]`, where one of both is 1.
+        // Only the run knows whether it was broadcast along a symbolic axis: `[n]` is `[n / size, size]`, where one of both is 1.
         for axis in lead..from.len() {
             let (size, mut parts) = (&shape[axis - lead], self.b.shape(sum));
             if parts[axis] == *size {

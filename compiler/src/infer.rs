@@ -40,7 +40,7 @@ pub fn broadcast_dim(a: &Dim, b: &Dim) -> Result<Dim> {
     }
 }
 
-/// Whether the third input of a contraction is an order of the rows of the panels `b`, of which the first `short` have short sums.
+/// Whether the third input of a contraction is an order of the rows of the panels `b`, with short sums in the first `short`.
 fn is_order_of(inputs: &[&TensorType], (a, b): (&TensorType, &TensorType), short: usize) -> Result<()> {
     let rows = &b.shape[..b.rank() - 1];
     let steps = rows.last().and_then(Dim::as_const);
@@ -798,7 +798,7 @@ fn infer_map(op: &Op, function: MapFn, inputs: &[&TensorType]) -> Result<DType> 
 /// Most elements for which known values are tracked: shapes and index vectors, not weights.
 pub const MAX_KNOWN: usize = 1024;
 
-/// Elements of the (single) result, where the operands' elements tell. `known[i]` belongs to `inputs[i]`;
+/// Elements of the (single) result, where they follow from the operands' elements. `known[i]` belongs to `inputs[i]`;
 /// `result` is the inferred type.
 pub fn infer_known(
     op: &Op,
@@ -974,7 +974,7 @@ fn is_other_zero(function: MapFn, arguments: &[Dim], result: &Dim) -> bool {
         MapFn::Binary(BinaryFn::Mul) => {
             *result == Dim::ZERO && (0..2).any(|at| least(at).is_none_or(|least| least < 0))
         }
-        // 0 divided by 0 is NaN, by what is below it -0.
+        // 0 divided by 0 is NaN, by a negative number -0.
         MapFn::Binary(BinaryFn::Div) => result.is_const() && least(1).is_none_or(|least| least < 1),
         _ => false,
     }

@@ -119,7 +119,7 @@ impl Compiled {
     }
 }
 
-/// Compiles the bytes of an ONNX file. On failure: every problem of the model that can be told apart.
+/// Compiles the bytes of an ONNX file. On failure: every separate problem of the model.
 pub fn compile(
     model: Bytes,
     external: &dyn ExternalData,

@@ -282,7 +282,7 @@ impl<'l> Model<'l> {
         self.run_with(inputs, output_shapes, &Call::default())
     }
 
-    /// As [`Model::run`], with what else a run may be given.
+    /// As [`Model::run`], with the options of a run.
     pub fn run_with(
         &self,
         inputs: &[Option<Tensor>],
@@ -389,7 +389,7 @@ impl<'l> Model<'l> {
         let Some(function) = (unsafe { self.descriptor.state_bytes() }) else {
             return Err(usage("the model has no state".to_string()));
         };
-        // SAFETY: the function reads so many values.
+        // SAFETY: the function reads `symbols.len()` values.
         let bytes = unsafe { function(symbols.as_ptr(), symbols.len()) };
         usize::try_from(bytes)
             .map_err(|_| usage(format!("no state for the sizes {symbols:?}: status {}", -bytes)))
@@ -399,7 +399,7 @@ impl<'l> Model<'l> {
     pub fn reset_state(&self, block: &mut [u8], symbols: &[i64]) -> Status {
         // SAFETY: the descriptor is what the model's function gave.
         let Some(function) = (unsafe { self.descriptor.state_reset() }) else { return Status::BAD_STATE };
-        // SAFETY: the block has so many bytes, and the function reads so many values.
+        // SAFETY: the function gets the lengths of the block and of the symbols.
         unsafe { function(block.as_mut_ptr().cast(), block.len(), symbols.as_ptr(), symbols.len()) }
     }
 
@@ -421,7 +421,7 @@ fn shape_text(tensor: &Tensor) -> String {
 pub struct Call<'a> {
     /// Threads for the loops that are worth it; without, all runs on this one.
     pub pool: Option<&'a Pool>,
-    /// Told the number of each step when it is done, by models compiled for profiling.
+    /// Called with the number of each step when it is done, by models compiled for profiling.
     pub step_done: Option<&'a StepObserver<'a>>,
     /// For random numbers.
     pub seed: u64,

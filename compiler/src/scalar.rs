@@ -113,8 +113,8 @@ named_enum! {
         DotSigned = "dot_signed",
         /// The same, where no byte of the second one is -128: the sum of two products fits 16 bits.
         DotNarrow = "dot_narrow",
-        /// As `dot`, where the products of the first two bytes and those of the last two have sums that fit 16 bits, whatever
-        /// the first one's bytes are.
+        /// As `dot`, where the products of the first two bytes and those of the last two have sums that fit 16 bits, for any bytes of the
+        /// first one.
         DotShort = "dot_short",
         /// Of i32 that stand for two integers of 16 bits each: the sum of the products of the first ones and of the second ones.
         DotPairs = "dot_pairs",

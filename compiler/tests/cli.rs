@@ -102,7 +102,7 @@ fn names_come_from_the_output_or_the_flag() {
 #[test]
 fn failures_leave_no_file() {
     let folder = folder();
-    fs::write(folder.path().join("bad.onnx"), b"this is no model").unwrap();
+    fs::write(folder.path().join("bad.onnx"), b"this is not a model").unwrap();
     let run = onnxc(folder.path(), &["bad.onnx"]);
     assert_eq!(run.code, 1);
     assert!(run.err.starts_with("error: "), "{}", run.err);
@@ -192,7 +192,7 @@ fn check_lists_problems() {
     assert!(report["problems"][0]["text"].is_string());
 }
 
-/// On x86-64, whatever this machine is.
+/// For x86-64, on any machine.
 #[test]
 fn objects_hold_versions_for_several_processors() {
     let folder = folder();

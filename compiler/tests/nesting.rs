@@ -1,4 +1,4 @@
-//! The library recurses on its caller's stack, through as many bodies as [`onnxc::import::Limits::nesting`] allows. Its
+//! The library recurses on its caller's stack, down to the nesting of bodies that [`onnxc::import::Limits::nesting`] allows. Its
 //! default must do with 2 MiB, which is what a thread gets.
 
 use onnxc::Options;

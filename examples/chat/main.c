@@ -42,7 +42,7 @@ _Noreturn static void fail(const char *message) {
     exit(EXIT_FAILURE);
 }
 
-/* Returns the number of the first argument that is none of an option. */
+/* Returns the number of the first argument that does not belong to an option. */
 static int parse(int argc, char **argv) {
     int at = 1;
     for (; at < argc && strncmp(argv[at], "--", 2) == 0; at += 2) {

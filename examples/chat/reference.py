@@ -2,9 +2,9 @@
 
     python reference.py [options] PROMPT ...                           prints the numbers of the tokens, one a line
     python reference.py [options] --record FILE PROMPT ...             notes the arguments and the tokens in a line of FILE
-    python reference.py [options] --program build/chat PROMPT ...      compares those of a program, and the time of both
+    python reference.py [options] --program build/chat PROMPT ...      compares the tokens of a program, and the time of both
 
-Exit status 1 where they differ. How near draws came to another token tells how much rounding could have changed.
+Exit status 1 where they differ. The distance of draws to another token shows how much rounding could have changed.
 """
 import argparse
 import math

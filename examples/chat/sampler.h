@@ -3,8 +3,8 @@
  * 1. Each token gets the weight exp((logit - greatest logit) / temperature), in double precision.
  * 2. Tokens are put in order by logit, the greatest first, and equal ones by number. The first `top_k` stay.
  * 3. Of these the fewest stay, from the first one, that have `top_p` of the weight of all (Holtzman et al. 2020, section 3.1).
- * 4. A number from 0 to less than the weight of what stays is drawn; the first token stands whose weight, added to those of
- *    the tokens before it, exceeds it.
+ * 4. A number from 0 to less than the total weight of what stays is drawn; the first token is chosen for which the sum of the
+ *    weights up to it exceeds that number.
  *
  * Random numbers are those of SplitMix64 (Steele, Lea and Flood 2014); a draw is the upper 53 bits of one as a fraction. */
 #ifndef SAMPLER_H

@@ -9,7 +9,7 @@
 
 _Static_assert((int)TOKENS_COUNT == (int)SPEECH_TOKENS, "one text for each token of the model");
 
-/* Most tokens of a text; the caches have room for so many. */
+/* Most tokens of a text; the caches have room for that number. */
 enum { MOST = 16 };
 
 int main(int argc, char **argv) {

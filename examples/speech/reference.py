@@ -1,8 +1,8 @@
 """The loop of speech.c over ONNX Runtime:
 
     python reference.py FILE.wav ...                             prints the tokens of each recording
-    python reference.py --record FILE FILE.wav ...               notes those of each one, moved and in several loudnesses
-    python reference.py --program build/speech --count 24        compares those of a program, for sentences that espeak-ng speaks
+    python reference.py --record FILE FILE.wav ...               notes the tokens of each, moved and in several loudnesses
+    python reference.py --program build/speech --count 24        compares the tokens of a program, for sentences that espeak-ng speaks
 
 Exit status 1 where they differ.
 """

@@ -75,7 +75,7 @@ speech *speech_open(int64_t threads) {
     if (decoder_state_reset(made->state, (size_t)made->state_bytes, made->symbols, symbols) != ONNXC_OK) {
         fail("the state cannot be reset");
     }
-    /* Every run is of one token, behind as many as there is room for. */
+    /* The longest runs are of one token when the cache is full but for that token. */
     onnxc_tensor inputs[DECODER_INPUT_COUNT];
     int64_t token = 0;
     onnxc_state_info cache = onnxc_model_state(decoder_model(), 0);

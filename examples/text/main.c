@@ -23,7 +23,7 @@ int main(int argc, char **argv) {
     float probabilities[TEXT_OUTPUT_PROBABILITIES_DIM1];
     onnxc_tensor inputs[TEXT_INPUT_COUNT], outputs[TEXT_OUTPUT_COUNT];
     inputs[TEXT_INPUT_LINE_INDEX] = onnxc_make_tensor(&text, sizeof text, ONNXC_STRING, 2, line_dims);
-    /* The run allocates the label: how long its text is only the run tells. */
+    /* The run allocates the label: only the run knows the length of its text. */
     outputs[TEXT_OUTPUT_LABEL_INDEX] = onnxc_make_tensor(NULL, 0, ONNXC_STRING, 1, label_dims);
     outputs[TEXT_OUTPUT_PROBABILITIES_INDEX] =
         onnxc_make_tensor(probabilities, sizeof probabilities, ONNXC_FLOAT, 2, probability_dims);

@@ -31,9 +31,9 @@ pub const IR_VERSION: i64 = 14;
 pub struct Budget {
     /// Length of the input, in bytes.
     pub bytes: u64,
-    /// Memory of the decoded structs, in bytes, without the `bytes` payloads (they are not copied): so much whatever the
-    /// input, and more for each byte of it. What a model is made of takes a few dozen bytes in the file and a few hundred
-    /// decoded; nothing but weights makes a file of many megabytes.
+    /// Memory of the decoded structs, in bytes, without the `bytes` payloads (they are not copied): this for any input, and
+    /// `memory_per_byte` more for each byte of it. Nodes, attributes and types take a few dozen bytes in the file and a few hundred
+    /// decoded; only weights make a file of many megabytes.
     pub memory: u64,
     pub memory_per_byte: u64,
     /// Messages and scalars in all: fields, and elements of lists of variable-length numbers.

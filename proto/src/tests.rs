@@ -135,7 +135,7 @@ fn empty_messages_by_the_million_are_refused_before_they_are_built() {
         let error = fault(&field(7, &content));
         assert!(matches!(error.fault, Fault::Budget { unit: "bytes of memory", .. }), "{error}");
     }
-    // As many bytes of weights are no reason to refuse anything.
+    // The same number of bytes in weights is accepted.
     let weights = field(7, &field(5, &field(9, &vec![0; 1 << 21])));
     decode(Bytes::from(weights), &Budget::default()).unwrap();
 }

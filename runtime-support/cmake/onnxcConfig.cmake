@@ -8,7 +8,7 @@
 # onnxc_add_model(<target> <model.onnx>
 #     [NAME <prefix>]       prefix of the symbols and name of the header; the target's name by default
 #     [OPTIONS <option>...] options of the compiler, such as --mcpu native or --input-dim batch=1
-#     [DEPENDS <file>...])  what else the model is read from: files of external data
+#     [DEPENDS <file>...])  other files that the model is read from: external data
 #
 # A target that links <target> finds "<prefix>.h" and "onnxc.h" and has the model's code. Models with strings or
 # images need onnxc::runtime or onnxc::images too. The program is the command onnxc of this package; the variable
@@ -89,7 +89,7 @@ function(onnxc_add_model target model)
     endif()
     set(folder "${CMAKE_CURRENT_BINARY_DIR}/onnxc/${target}")
     file(MAKE_DIRECTORY "${folder}")
-    # The compiler tells the kind of file by the extension.
+    # The compiler recognizes the kind of file by the extension.
     set(object "${folder}/${name}.o")
     set(header "${folder}/${name}.h")
     set(options ${ARG_OPTIONS})

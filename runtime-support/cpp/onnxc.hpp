@@ -93,7 +93,7 @@ class Tensor {
     /* An input that is left to its default. */
     Tensor() = default;
 
-    /* So many elements as the dims say at an address: anything with data() and size(), such as a vector or a Span. */
+    /* The elements of the dims at an address: anything with data() and size(), such as a vector or a Span. */
     template <class C, class T = std::remove_pointer_t<decltype(std::declval<const C &>().data())>,
               std::enable_if_t<std::is_arithmetic_v<std::remove_cv_t<T>>, int> = 0>
     Tensor(const C &elements, Dims dims)
@@ -124,7 +124,7 @@ class Tensor {
         return tensor;
     }
 
-    /* As the C ABI has it, valid while this is not changed. `info` tells the dims of one that is left to its default. */
+    /* As the C ABI has it, valid while this is not changed. `info` has the dims of one that is left to its default. */
     onnxc_tensor raw(const onnxc_value_info &info) const {
         if (dtype_ == 0) {
             return onnxc_make_tensor(nullptr, 0, info.dtype, info.rank, info.dims);
@@ -477,7 +477,7 @@ class Model {
         return outputs;
     }
 
-    /* Memory of the outputs whose sizes the inputs tell; the others are allocated by the run. */
+    /* Memory of the outputs whose sizes follow from the inputs; the others are allocated by the run. */
     Outputs prepare() const {
         Outputs outputs;
         outputs.model_ = model_;

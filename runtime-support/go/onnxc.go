@@ -161,7 +161,7 @@ func New(model unsafe.Pointer) (*Model, error) {
 	return made, nil
 }
 
-// Threads has the loops of later runs on so many threads, 0 for one per processor.
+// Threads sets the number of threads for the loops of later runs, 0 for one per processor.
 func (m *Model) Threads(threads int) error {
 	C.onnxc_pool_destroy(m.pool)
 	m.pool = C.onnxc_pool_create(C.int64_t(threads))
@@ -176,7 +176,7 @@ func (m *Model) free() {
 	C.onnxc_pool_destroy(m.pool)
 }
 
-// Outputs are the names of the outputs in their order; of a value that is no tensor one for each part.
+// Outputs are the names of the outputs in their order; of a value other than a tensor, one for each part.
 func (m *Model) Outputs() []string {
 	var names []string
 	for at := C.int32_t(0); at < m.model.output_count; at++ {
@@ -293,7 +293,7 @@ func (m *Model) Run(inputs ...Tensor) (outputs []Tensor, err error) {
 	return outputs, nil
 }
 
-// output has memory where the inputs tell the sizes, and is allocated by the run (true) where they do not.
+// output has memory where the sizes follow from the inputs, and is allocated by the run (true) where they do not.
 func (m *Model) output(at int, symbols *C.int64_t, own *memory) (C.onnxc_tensor, bool) {
 	info := C.onnxc_model_output(m.model, C.int32_t(at))
 	dims := make([]int64, int(info.rank))

@@ -44,7 +44,7 @@ typedef enum onnxc_status {
     ONNXC_OK = 0,
     /* A pointer that is needed is NULL. */
     ONNXC_NULL_POINTER = 1,
-    /* Not as many inputs, outputs or symbols as the model has. */
+    /* A number of inputs, outputs or symbols that is not the model's. */
     ONNXC_BAD_COUNT = 2,
     ONNXC_BAD_DTYPE = 3,
     ONNXC_BAD_RANK = 4,
@@ -77,7 +77,7 @@ typedef enum onnxc_status {
     /* A text that is to be read as a number is none, or none that its type holds; or a text is not UTF-8 where it must
      * be. Outputs are unspecified. */
     ONNXC_BAD_TEXT = 16,
-    /* The state block is none that this model has reset, or is for other sizes. */
+    /* The state block was not reset by this model, or is for other sizes. */
     ONNXC_BAD_STATE = 17,
     /* The state has no room for what the run would append. Nothing is written. */
     ONNXC_STATE_FULL = 18,
@@ -124,27 +124,26 @@ typedef enum onnxc_dtype {
  * Some outputs have dims that only the data decides (those of NonZero, for one): their kind is ONNXC_DIM_DATA. The run
  * writes their actual dims when it knows them. If their data is NULL it takes them from
  * options->allocate, and sets data and bytes: the caller gives them back by
- * options->release(options->allocator, data, bytes, ONNXC_WORKSPACE_ALIGNMENT). Otherwise `bytes` is what there is room
- * for; where it is too little the run fails with ONNXC_BAD_BYTES, and the message tells how many it takes. A run that
+ * options->release(options->allocator, data, bytes, ONNXC_WORKSPACE_ALIGNMENT). Otherwise `bytes` is the room at data; where it is too
+ * little the run fails with ONNXC_BAD_BYTES, and the message has the number needed. A run that
  * fails has given back what it allocated, and left NULL and 0.
  *
- * Of some outputs only the run decides the rank, such as of one from which a choice removes an axis: it is one of
+ * Only the run decides the rank of some outputs, such as of one from which a choice removes an axis: it is one of
  * onnxc_value_least_rank to onnxc_value_info.rank. Their dims have room for the highest rank, and `rank` is that one when the run
  * is called. The run sets `rank` and the dims, those behind the rank to 1; before another run on the same descriptor the caller
  * sets it back. For their data what is said above holds: room for what the run needs, or NULL.
  *
- * An output of strings is likewise: only the run tells how long its texts are. It takes 16 bytes for each element, and the
+ * Outputs of strings are similar: only the run knows how long the texts are. It takes 16 bytes for each element, and the
  * bytes of all texts behind them. Models with strings, and those that decode images, need options->allocate and
  * options->release in any case. */
 typedef struct onnxc_tensor {
-    /* Aligned to its element. May be NULL if there are no elements, for an input that has a default, and as told
-     * above. */
+    /* Aligned to its element. May be NULL if there are no elements, for an input that has a default, and as described above. */
     void *data;
     /* Bytes at data: exactly the tensor's for an input, at least the tensor's for an output. Packed elements take
      * bytes as a whole, not row by row: five of 4 bits take 3. */
     size_t bytes;
     int32_t dtype;
-    /* The model's; a run sets that of an output whose rank only it decides. */
+    /* The model's rank; a run sets it for an output whose rank only the run decides. */
     int32_t rank;
     /* `rank` sizes; may be NULL for rank 0. An input's are only read. An output's static sizes are checked; for
      * its symbolic ones, what is there is ignored and the actual size is written. */
@@ -192,7 +191,7 @@ typedef struct onnxc_options {
     /* Called after every step by models compiled for profiling. */
     void (*step_done)(void *step_context, int64_t step);
     void *step_context;
-    /* For random numbers: runs with the same seed draw the same, whatever the number of threads. Nodes with a seed of
+    /* For random numbers: runs with the same seed draw the same with any number of threads. Nodes with a seed of
      * their own do not ask for it. The topmost bit does not count. (A caller whose struct ends before this field has
      * the seed 0.) */
     uint64_t seed;
@@ -205,7 +204,7 @@ typedef struct onnxc_options {
 /* Checks all it is given, then runs the model. `inputs` and `outputs` are in the model's order. Outputs must
  * not overlap inputs, each other or the workspace, nor may these overlap the workspace or the state block:
  * onnxc_check_overlap looks for that, where a program wants it. `workspace` is aligned to ONNXC_WORKSPACE_ALIGNMENT and has at
- * least the bytes that the model's workspace function tells; it needs no initialisation and holds nothing
+ * least the bytes that the model's workspace function returns; it needs no initialisation and holds nothing
  * between runs. `options` may be NULL. Returns an onnxc_status.
  *
  * A run takes at most ONNXC_STACK_BYTES of its thread's stack, and so does a part of a parallel loop, without what the
@@ -267,19 +266,19 @@ typedef struct onnxc_state_record {
     int32_t panel;
 } onnxc_state_record;
 
-/* What an input or output of a model is of an ONNX value. A value that is no dense tensor has several, one after the other:
+/* The part of an ONNX value that an input or output of a model is. A value other than a dense tensor has several, one after the other:
  *
  *   sequence     `x.shapes`, int64 [n, axes]: the dims of each of its n elements; `x.data` [total]: the elements, each
  *                row-major, one behind the other. Where elements may have several ranks, -1 stands for an axis that one does
  *                not have, behind those that it has.
- *   optional     `x.present`, bool []; then those of its element: `x.element` of a tensor, or `x.shapes` and `x.data`. An
- *                element that is absent has sizes all the same: those that the model tells, and else 0; its data is
- *                whatever.
+ *   optional     `x.present`, bool []; then its element: `x.element` of a tensor, or `x.shapes` and `x.data`. An
+ *                element that is absent has sizes all the same: the model's static ones, otherwise 0; its data is
+ *                undefined.
  *   map          `x.keys` [n], `x.values` [n]
  *   sequence of maps   `x.keys` [c], `x.values` [n, c]: n maps with equal keys
  *   sparse tensor      `x.values` [n], `x.indices`, int64 [n, rank]: an input only
  *
- * The last input of a model with state is the state block, which is no value of the ONNX model. */
+ * The last input of a model with state is the state block, which is not a value of the ONNX model. */
 typedef enum onnxc_part {
     ONNXC_PART_WHOLE = 0,
     ONNXC_PART_SHAPES = 1,
@@ -292,7 +291,7 @@ typedef enum onnxc_part {
     ONNXC_PART_STATE = 8
 } onnxc_part;
 
-/* Which part of which value it is, as onnxc_model stores it. */
+/* The part and the value that it belongs to, as onnxc_model stores them. */
 typedef struct onnxc_part_record {
     int32_t value_at;
     int32_t part;
@@ -382,7 +381,7 @@ typedef enum onnxc_dim_kind {
     ONNXC_DIM_STATIC = 0,
     /* The inputs' shapes: it is the symbol whose number is in onnxc_value_info.symbols. */
     ONNXC_DIM_SYMBOL = 1,
-    /* The inputs' shapes: it follows from symbols, as its text tells. */
+    /* The inputs' shapes: it follows from symbols by the formula of its text. */
     ONNXC_DIM_FORMULA = 2,
     /* The inputs' data: it is known only when the run has written it. */
     ONNXC_DIM_DATA = 3
@@ -417,7 +416,7 @@ static inline const char *onnxc_value_dim_text(const onnxc_value_info *info, int
 }
 
 /* Reads the text of a dimension: sums of products of symbols, whole numbers and calls of floordiv, mod, min, max and broadcast (the size of
- * two that are equal, or of which one is 1). */
+ * two that are equal, or one that is 1 and any other). */
 typedef struct onnxc_dim_reader {
     const onnxc_model *model;
     const int64_t *symbols;
@@ -542,7 +541,7 @@ static inline int64_t onnxc_dim_sum(onnxc_dim_reader *reader) {
     return 0;
 }
 
-/* The size of a dimension where the model's symbols have these values (as onnxc_model_workspace_for tells them); -1 for one
+/* The size of a dimension where the model's symbols have these values (as from onnxc_model_workspace_for); -1 for one
  * that only the data decides, and for sizes that no run takes: negative ones, and those that do not fit 64 bits. */
 static inline int64_t onnxc_value_dim(const onnxc_value_info *info, int32_t axis, const int64_t *symbols) {
     onnxc_dim_reader reader;
@@ -640,28 +639,27 @@ static inline onnxc_tensor onnxc_make_tensor(const void *data, size_t bytes, int
     return tensor;
 }
 
-/* ---- State. Pairs of an input and an output that were compiled as one tensor (`onnxc --state`), such as a cache of keys, are
- * no inputs and outputs. They lie in one block of the caller, the state block, which every run is given as its last input:
- * ONNXC_UINT8, rank 1, at a multiple of ONNXC_WORKSPACE_ALIGNMENT. A run changes it: it appends to a tensor that grows and
- * replaces any other, but for those that the model gives back as they came, and inputs alone (`--state INPUT`): these are set by the
- * caller (onnxc_state_set), such as to the keys that an encoder made, and every run reads them where they lie. A caller has as many blocks as he has conversations, streams or users; a block is saved, restored
- * and forked by copying its bytes. A run that fails, but for one that is cancelled or fails by its data while it appends, has
- * changed nothing; of one that fails so late nothing counts, as the sizes and what is replaced change last.
+/* ---- State. Pairs of an input and an output that were compiled as one tensor (`onnxc --state`), such as a cache of keys, are not among
+ * the inputs and outputs. They lie in one block of the caller, the state block, which every run gets as its last input: ONNXC_UINT8, rank
+ * 1, at a multiple of ONNXC_WORKSPACE_ALIGNMENT. A run changes it: it appends to a tensor that grows and replaces any other. Exceptions are
+ * those that the model gives back as they came, and inputs alone (`--state INPUT`): these are set by the caller (onnxc_state_set), such as
+ * to the keys that an encoder made, and every run reads them where they lie. A caller has one block for each conversation, stream or user;
+ * a block is saved, restored and forked by copying its bytes. A run that fails has changed nothing, unless it is cancelled or fails by its
+ * data while it appends; then nothing that it appended counts, as the sizes and what is replaced change last.
  *
- * The block begins with a word that tells the model, then has one word (int64) for each of the model's symbols, in their
- * order: the values that hold for the tensors, 0 for symbols that no tensor depends on. Symbols that are the size of a tensor
- * that grows are 0 after a reset, and runs add to them: to take back what the last runs appended, give the word an
- * earlier value. At multiples of 64 bytes behind the words lie the tensors, each row-major, with room for as many elements
- * along the axis that grows as the dim there (`<symbol>.capacity`) says. Where `panel` is not 0, elements along that axis lie
- * in panels of so many, as the kernels read them: [before.., axis, behind..] is [before.., ceil(axis / panel), behind.., panel]
- * in memory, and a block is of no use to a model that was compiled for another kind of processor, such as one of another byte
- * order. ---- */
+ * The block begins with a word that identifies the model, then has one word (int64) for each of the model's symbols, in their order: the
+ * values that hold for the tensors, 0 for symbols that no tensor depends on. Symbols that are the size of a tensor that grows are 0 after a
+ * reset, and runs add to them: to take back what the last runs appended, give the word an earlier value. At multiples of 64 bytes behind
+ * the words lie the tensors, each row-major, with room for the number of elements in `<symbol>.capacity` along the axis that grows. Where
+ * `panel` is not 0, elements along that axis lie in panels of `panel` elements, as the kernels read them: [before.., axis, behind..] is
+ * [before.., ceil(axis / panel), behind.., panel] in memory, and a block is of no use to a model that was compiled for another kind of
+ * processor, such as one of another byte order. ---- */
 
 /* Bytes of the state block in which the model's symbols have these values, or minus an onnxc_status. */
 typedef int64_t (*onnxc_state_bytes_fn)(const int64_t *symbols, size_t count);
 
-/* Makes a block of so many bytes empty: all elements are 0, and there are none of what grows. Returns an onnxc_status:
- * ONNXC_BAD_STATE where the bytes are not those that these symbols need. */
+/* Empties a block of `bytes` bytes: all elements are 0, and tensors that grow have none. Returns an onnxc_status: ONNXC_BAD_STATE where
+ * `bytes` is not the size that these symbols need. */
 typedef int32_t (*onnxc_state_reset_fn)(void *state, size_t bytes, const int64_t *symbols, size_t count);
 
 /* A tensor in the state block. */
@@ -792,13 +790,13 @@ static inline size_t onnxc_state_move(const onnxc_model *model, const void *stat
     return before * count * behind * bytes;
 }
 
-/* Bytes of a tensor in a state block, as many elements as there are. */
+/* Bytes of the present elements of a tensor in a state block. */
 static inline size_t onnxc_state_tensor_bytes(const onnxc_model *model, const void *state, int32_t index) {
     return onnxc_state_move(model, state, index, NULL, NULL);
 }
 
-/* Sets a tensor in a state block that has been reset to the elements of a row-major one. Of one that grows these are as many as its
- * symbol says (onnxc_state_set_symbol). */
+/* Sets a tensor in a state block that has been reset to the elements of a row-major one. One that grows has the number of elements in its
+ * symbol (onnxc_state_set_symbol). */
 static inline void onnxc_state_set(const onnxc_model *model, void *state, int32_t index, const void *tensor) {
     onnxc_state_move(model, state, index, tensor, NULL);
 }

@@ -171,8 +171,8 @@ pub struct StateInfo {
     pub tensor: ValueInfo,
     /// The output that it was; the name of the input where it was an input alone.
     pub output: String,
-    /// The axis along which runs append, and the number of the symbol whose word in the block tells how many elements there
-    /// are; `None` for one that runs replace or only read.
+    /// The axis along which runs append, and the number of the symbol whose word in the block is the number of elements; `None` for one
+    /// that runs replace or only read.
     pub growth: Option<(usize, usize)>,
     /// An axis, and elements along it to a panel: in memory the panels come along the axis, and the elements of each behind all
     /// other axes. `None` where the tensor is row-major.
@@ -207,7 +207,7 @@ pub enum DimKind {
     Symbol,
     /// It follows from the model's symbols.
     Formula,
-    /// Only the data tells it.
+    /// Only the data determines it.
     Data,
 }
 
@@ -223,7 +223,7 @@ pub struct ValueInfo {
     pub name: String,
     /// Number of the element type in ONNX.
     pub dtype: i32,
-    /// Sizes; `None` where symbolic. Of an output whose rank the run decides, as many as the highest rank has.
+    /// Sizes; `None` where symbolic. For an output whose rank the run decides, those in the highest rank.
     pub dims: Vec<Option<i64>>,
     /// The least rank, less than the number of dims where the run decides the rank.
     pub least_rank: usize,
@@ -273,14 +273,14 @@ impl Model {
     /// # Safety
     /// See [`Model::name`].
     pub unsafe fn inputs(&self) -> Vec<ValueInfo> {
-        // SAFETY: there are so many records of inputs at this distance.
+        // SAFETY: there are `input_count` records of inputs at this distance.
         unsafe { self.values(self.inputs_at, self.input_parts_at, self.input_count) }
     }
 
     /// # Safety
     /// See [`Model::name`].
     pub unsafe fn outputs(&self) -> Vec<ValueInfo> {
-        // SAFETY: there are so many records of outputs at this distance.
+        // SAFETY: there are `output_count` records of outputs at this distance.
         unsafe { self.values(self.outputs_at, self.output_parts_at, self.output_count) }
     }
 
@@ -339,7 +339,7 @@ impl Model {
     /// See [`Model::name`].
     pub unsafe fn states(&self) -> Vec<StateInfo> {
         let count = self.state_count as usize;
-        // SAFETY: there are so many records of each kind at these distances.
+        // SAFETY: there are `count` records of each kind at these distances.
         let (values, records) = unsafe {
             (
                 self.array::<ValueRecord>(self.states_at, count),

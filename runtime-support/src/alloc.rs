@@ -17,7 +17,7 @@ fn layout(bytes: usize, alignment: usize) -> Option<Layout> {
     Layout::from_size_align(bytes.max(1), alignment).ok()
 }
 
-/// Tells the system that memory of [`layout`], of which nothing was touched yet, is best in huge pages. It need not comply.
+/// Advises the system to use huge pages for memory of [`layout`] that was not touched yet. It need not comply.
 #[cfg(target_os = "linux")]
 fn advise(memory: *mut u8, bytes: usize) {
     unsafe extern "C" {
@@ -87,7 +87,7 @@ impl AlignedBytes {
     pub fn new(bytes: usize) -> Option<AlignedBytes> {
         // SAFETY: all of them are written right here.
         let zeroed = unsafe { AlignedBytes::unset(bytes)? };
-        // SAFETY: so many bytes were allocated.
+        // SAFETY: `bytes` bytes were allocated.
         unsafe { zeroed.start.as_ptr().write_bytes(0, bytes) };
         Some(zeroed)
     }
@@ -113,7 +113,7 @@ impl Drop for AlignedBytes {
 impl std::ops::Deref for AlignedBytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: so many bytes were allocated, and zeroed, or the caller of `unset` vouches for them.
+        // SAFETY: `self.bytes` bytes were allocated, and zeroed, or the caller of `unset` vouches for them.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 }

@@ -238,7 +238,7 @@ impl Shared {
         self.tickets.len()
     }
 
-    /// Wakes as many sleeping workers as there is work for.
+    /// Wakes at most `most` sleeping workers.
     fn wake(&self, most: usize) {
         // Either a worker about to sleep sees the loop, or it is seen here.
         fence(Ordering::SeqCst);
@@ -418,7 +418,7 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     unsafe extern "C" fn count(job: *mut c_void, begin: i64, end: i64) -> i32 {
-        // SAFETY: the tests pass an array of so many.
+        // SAFETY: the tests pass an array of 1000.
         let cells = unsafe { std::slice::from_raw_parts(job.cast::<AtomicU32>(), 1000) };
         for cell in &cells[begin as usize..end as usize] {
             cell.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-/* A plugin of qemu-aarch64 (7.2) that counts the instructions of a program by class; aarch64.md tells how it is used. The
+/* A plugin of qemu-aarch64 (7.2) that counts the instructions of a program by class; aarch64.md describes how it is used. The
  * declarations are those of qemu-plugin.h, which Debian's packages lack. */
 #include <stdint.h>
 #include <stdio.h>

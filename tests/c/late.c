@@ -1,6 +1,6 @@
 /* Sizes that the data decides: buffers of the caller and of its allocator, what fails, and that nothing leaks.
  *
- * The model: `chosen` are the positive elements of `x` summed up twice, at most as many as `x` has; `counted` is 0, 1,
+ * The model: `chosen` are the positive elements of `x` summed up twice, at most all of `x`; `counted` is 0, 1,
  * .. `count` - 1 summed up twice; `cut` is the first `cut_at` elements of `x`, negated; `stepped` is a loop's state of
  * `count` elements. */
 #include "check.h"

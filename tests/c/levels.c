@@ -1,4 +1,4 @@
-/* A model with two versions of its kernel, whose first runs are those of four threads: prints which version ran. */
+/* A model with two versions of its kernel, first run by four threads at once: prints which version ran. */
 #include "check.h"
 #include "levels.h"
 

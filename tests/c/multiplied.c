@@ -1,6 +1,6 @@
 /* Sizes whose bounds multiply: what no machine has room for comes from the allocator, at its size in this run.
  *
- * The model: p is the running sum of the first elements of `x`, as many as `x` has positive ones; `y` the sum over all
+ * The model: p is the running sum of the first n elements of `x`, where n counts its positive ones; `y` the sum over all
  * triples of the running maximum along j of the running sum along i of p[i] * sum over l <= k of p[j] * p[l]. */
 #include "check.h"
 #include "heap.h"

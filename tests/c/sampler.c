@@ -1,4 +1,4 @@
-/* The sampler of examples/chat. Reads cases: temperature, top_k, top_p, seed, a count and as many logits; prints eight draws of
+/* The sampler of examples/chat. Reads cases: temperature, top_k, top_p, seed, a count and that number of logits; prints eight draws of
  * each in a line. */
 #include <stdio.h>
 

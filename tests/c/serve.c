@@ -1,6 +1,6 @@
 /* Runs compiled models on a machine that the tests themselves do not run on: it is linked with objects of models and a table
  * of them, reads requests from standard input and answers on standard output. `src/remote.rs` is the other side. Numbers are 8
- * bytes, the least significant first, whatever the machine's own order is; the data of tensors are in the machine's order, and
+ * bytes, the least significant first, on machines of either order; the data of tensors are in the machine's order, and
  * strings are the number of bytes of each, then the bytes of all.
  *
  *   request  `DESCRIBE`, model         its inputs, then its outputs, from the model's descriptor
@@ -115,7 +115,7 @@ typedef struct placement {
 
 static const placement placements[] = { { 1, 0xfb, 0 }, { 0, 0x3e, 0 }, { 1, 0xfb, 1 } };
 
-/* Pages of the system, at first protected from all use; what gives or protects them tells whether it could. */
+/* Pages of the system, at first protected from all use; the functions that give or protect them return whether they succeeded. */
 #ifdef _WIN32
 static size_t page_bytes(void) {
     SYSTEM_INFO info;

@@ -143,7 +143,7 @@ int main(void) {
         { "avx512", avx512_predict, __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") },
     };
     size_t at;
-    /* Whatever ends the program, what came before is told. */
+    /* Unbuffered, so that the output before a crash is seen. */
     setvbuf(stdout, NULL, _IONBF, 0);
     base = (char *)GetModuleHandle(NULL);
     AddVectoredExceptionHandler(1, step);

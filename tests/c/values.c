@@ -1,4 +1,4 @@
-/* Values that are no tensors, in C: the model appends `x` to the sequence `s`, and tells whether the optional `o` has an
+/* Values other than tensors, in C: the model appends `x` to the sequence `s`, and gives whether the optional `o` has an
  * element. */
 #include "check.h"
 #include "onnxc.h"

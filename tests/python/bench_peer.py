@@ -3,7 +3,7 @@
 The request names the engine, the model, its inputs (.npy files), threads, seconds and, where the outputs are wanted, a
 folder for them. Times are in ms. `first_ms` counts from the imported library to the first result: reading the model,
 compiling it, one run. `bytes` is the peak of resident memory less what was resident before the engine's library was
-imported, with Python, NumPy and the inputs loaded; null where the system does not tell.
+imported, with Python, NumPy and the inputs loaded; null where the system does not report it.
 """
 import importlib
 import importlib.metadata

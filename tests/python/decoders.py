@@ -29,7 +29,7 @@ KINDS = {TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16, TensorP
 
 
 def heads_of(graph):
-    """Heads of keys and their size, where only GroupQueryAttention tells: its attribute, and the table of its rotations."""
+    """Heads of keys and their size, where only GroupQueryAttention has them: its attribute, and the table of its rotations."""
     node = next((own for own in graph.node if own.op_type == "GroupQueryAttention"), None)
     if node is None:
         return 0, 0

@@ -70,7 +70,7 @@ def jpegs():
     keep("cmyk.jpg", encoded(CMYK, "JPEG"))
     keep("rgb.jpg", encoded(RGB, "JPEG", keep_rgb=True))
     keep("restart.jpg", encoded(RGB, "JPEG", restart_marker_blocks=1))
-    # Factors that no encoder here writes: as many blocks in as many groups, called otherwise.
+    # Factors that no encoder here writes: the same blocks in the same groups, named differently.
     square = Image.fromarray(pixels(3, 32, 32))
     for subsampling, old, new, name in ((1, 0x21, 0x12, "440"), (2, 0x22, 0x41, "411"), (2, 0x22, 0x14, "441")):
         stream = bytearray(encoded(square, "JPEG", subsampling=subsampling))

@@ -84,7 +84,7 @@ def tensors(value):
 
 
 class Flat(torch.nn.Module):
-    """A network whose inputs have an order, and whose result is a tuple of tensors."""
+    """A network with inputs in order, and a tuple of tensors as its result."""
 
     def __init__(self, network, names):
         super().__init__()

@@ -79,7 +79,7 @@ def of_model(path):
     opsets = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in model.opset_import}
     try:
         model = shape_inference.infer_shapes(model)
-    except Exception:  # Types that only inference tells stay unknown.
+    except Exception:  # Types known only by inference stay unknown.
         pass
     pairs = set()
     of_graph(model.graph, opsets, {}, pairs)

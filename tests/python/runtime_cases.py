@@ -4,7 +4,7 @@
 
 Writes a folder per case (model.onnx, meta.json, test_data_set_0) and index.json: a list of {"name", "warning"}, where the
 warning is a part of what the compiler says of the model, or null. GROUP is `tolerances`, `ml` or `training`; the optimizers
-of `training` are none of ONNX Runtime's, and their results are the reference's of the ONNX package.
+of `training` do not exist in ONNX Runtime, and their results are the reference's of the ONNX package.
 """
 import json
 import sys

@@ -1,4 +1,4 @@
-//! What the C ABI promises of every model, whatever it computes: it touches nothing but its buffers, its results depend on
+//! What the C ABI promises for every model: it touches nothing but its buffers, its results depend on
 //! nothing else than its inputs, the workspace it asks for is enough and one byte less is refused, it needs little
 //! stack, and misuse gives a status. A violation may end the process.
 

@@ -110,7 +110,7 @@ pub fn compile_for(model: &Path, name: &str, code: &Code) -> Result<Compiled, Ve
     compile_with_state(model, name, code, Choice::default())
 }
 
-/// Compiles a model file, of which this is state.
+/// Compiles a model file with this state.
 pub fn compile_with_state(
     model: &Path,
     name: &str,
@@ -126,7 +126,7 @@ pub fn compile_with_state(
         opt_level: code.opt_level,
         exact: false,
         goal: Goal::Speed,
-        // Of the layout in blocks of channels, single nodes do not tell how large these are.
+        // The size of blocks of channels does not follow from single nodes.
         import: ImportOptions { nchwc_block: Some(16), state, ..ImportOptions::default() },
         profile: false,
     };

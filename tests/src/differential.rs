@@ -1,7 +1,7 @@
 //! The differential run: models drawn from the schemas of the ONNX package, compiled, run, and held against what the
 //! package's reference (or ONNX Runtime) computes. See `python/differential/generate.py` for what is drawn.
 //!
-//! A case is named by its seed and number, and is the same whatever else the run holds.
+//! A case is named by its seed and number, and does not depend on the other cases of the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -69,7 +69,7 @@ pub struct Drawn {
 /// A case and how it went; `None` if there was nothing to run.
 pub type Result = (Drawn, Option<Outcome>);
 
-/// Runs a plan, in as many threads as there are processors.
+/// Runs a plan, in one thread per processor.
 pub fn run(plan: &Plan, code: &Code, place: &Place) -> io::Result<Vec<Result>> {
     let python = match &plan.python {
         Some(path) => path.clone(),
@@ -180,17 +180,17 @@ pub struct Summary {
     pub passed: usize,
     pub rounding: Vec<String>,
     pub disagreements: Vec<String>,
-    /// Cases by what the compiler does not support.
+    /// Cases by the feature that the compiler does not support.
     pub unsupported: BTreeMap<String, usize>,
     /// Cases by why nothing was drawn.
     pub empty: BTreeMap<String, usize>,
     /// Where ONNX Runtime differs from what is expected and nothing is known that explains it.
     pub peers: Vec<String>,
-    /// Cases in which it differs by what explains them.
+    /// Cases in which it differs, by their explanation.
     pub explained: BTreeMap<String, usize>,
     pub by_oracle: BTreeMap<String, usize>,
     pub peer_agrees: usize,
-    /// Pairs of operator version and type of which a case passed.
+    /// Pairs of operator version and type with a case that passed.
     pub covered: BTreeSet<String>,
 }
 

@@ -1,7 +1,7 @@
-//! Official tests whose outputs are drawn. "The generator operator is non-deterministic and may not produce the same values in
-//! different implementations even if a seed is specified", says the suite beside those of Bernoulli; what it expects is
-//! what NumPy's generator drew when it was made. So these tests are judged by what the specification tells: the type, the
-//! shape, that elements are 0 or 1, that a seed of the model's own decides them, and else how often each is 1.
+//! Official tests whose outputs are drawn. "The generator operator is non-deterministic and may not produce the same values in different
+//! implementations even if a seed is specified", says the suite beside the tests of Bernoulli; it expects the numbers that NumPy's
+//! generator drew when it was made. So these tests are judged by the specification: by the type, the shape, that elements are 0 or 1, that
+//! a seed of the model's own decides them, and otherwise how often each is 1.
 
 use std::fs;
 
@@ -83,7 +83,7 @@ fn compare(hits: &[u32], probabilities: &[f64]) -> Result<(), String> {
     Ok(())
 }
 
-/// How likely the elements are 1, by what the test gives as the input, or its variant as an initializer.
+/// How likely the elements are 1, from the input of the test, or the initializer of its variant.
 fn probabilities(case: &Case) -> Result<Vec<f64>, String> {
     let folder = case.folder.join("test_data_set_0");
     let paths = ["input_0.pb", "constant_0.pb"].map(|name| folder.join(name));

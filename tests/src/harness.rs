@@ -34,7 +34,7 @@ impl Runner {
         Runner { command: vec![program.to_string()] }
     }
 
-    /// Runs a batch in as many processes as it has crashes, and one.
+    /// Runs a batch in one process, and in one more after each crash.
     pub fn run(&self, batch: &Batch, folder: &Path) -> Outcomes {
         let (input, report) = (folder.join("batch.json"), folder.join("report.txt"));
         fs::write(&input, serde_json::to_vec(batch).unwrap()).unwrap();
@@ -197,7 +197,7 @@ pub fn link_batch(cases: &[Case], code: &Code, folder: &Path) -> (Batch, Outcome
 /// Looks at a report between two looks at the time of the processors.
 const LOOKS: usize = 100;
 
-/// Waits for the end of a process, as long as it keeps reporting; tells how it ended.
+/// Waits for the end of a process, as long as it keeps reporting; returns how it ended.
 fn wait(mut child: Child, report: &Path) -> String {
     let (mut reported, mut turn) = (0, 0);
     let mut watch = Watch::new(&child);

@@ -15,7 +15,7 @@ const RESERVE: u64 = 4 << 30;
 /// Stack of the main thread, that of other threads by default: the compiler must do with it.
 const STACK: u64 = 2 << 20;
 
-/// Time by the clock after which a process that neither ends nor says anything is taken to hang, whatever it computes.
+/// Time by the clock after which a process that neither ends nor says anything is taken to hang.
 pub const HANG: Duration = Duration::from_secs(45 * 60);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,7 +47,7 @@ pub fn measure(mut command: Command, busy: Duration, memory: u64) -> io::Result<
     let limits = [
         (libc::RLIMIT_AS, limit(memory + RESERVE)),
         (libc::RLIMIT_STACK, limit(STACK)),
-        // Between the two the process is told that its time is up, and ends of that signal.
+        // Between the two the process gets the signal that its time is up, and ends by it.
         (libc::RLIMIT_CPU, libc::rlimit { rlim_cur: seconds, rlim_max: seconds + 5 }),
     ];
     // SAFETY: between fork and exec only `setrlimit` is called, which is safe there, with limits copied into the closure.
@@ -133,7 +133,7 @@ impl Watch {
     }
 }
 
-/// What a process and those that it started have computed so far; zero where the system does not tell.
+/// What a process and those that it started have computed so far; zero where the system does not report it.
 #[cfg(not(target_os = "linux"))]
 fn processor_time(_: u32) -> Duration {
     Duration::ZERO
@@ -160,7 +160,7 @@ fn processor_time(process: u32) -> Duration {
     Duration::from_millis(ticks * 1000 / per_second)
 }
 
-/// A process, as the system tells of it.
+/// A process, as the system describes it.
 #[cfg(target_os = "linux")]
 struct Stat {
     process: u32,

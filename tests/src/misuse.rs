@@ -83,12 +83,12 @@ impl<'m> Attack<'m> {
         let axis = |info: &ValueInfo| info.kinds.iter().rposition(kind);
         let infos = self.inputs_info;
         let inputs = &self.arguments.inputs;
-        // Where there are no elements, any number of rows has as many bytes.
+        // Without elements, any number of rows has no bytes.
         let fits = |at: &usize| axis(&infos[*at]).is_some() && needed(&infos[*at]) && inputs[*at].bytes > 0;
         let at = (0..infos.len()).rfind(fits)?;
         let dims = inputs[at].dims;
         self.changed_dims = true;
-        // SAFETY: the descriptor has as many dims as the model's input, in memory of this process alone.
+        // SAFETY: the descriptor has the dims of the model's input, in memory of this process alone.
         let dim = unsafe { &mut *dims.add(axis(&infos[at])?) };
         *dim = value(*dim);
         Some(())
@@ -144,7 +144,7 @@ pub const KINDS: &[Kind] = &[
         attack.input_count += 1;
         Some(&[Status::BAD_COUNT])
     }),
-    early("as many inputs as there are numbers", |attack| {
+    early("the greatest number of inputs", |attack| {
         attack.input_count = usize::MAX;
         Some(&[Status::BAD_COUNT])
     }),
@@ -520,7 +520,7 @@ fn symbols(model: &Described<'_>) -> Result<usize, String> {
         }
     };
     refused("a symbol too many", zeros.as_ptr(), count + 1, Status::BAD_COUNT)?;
-    refused("as many symbols as there are numbers", zeros.as_ptr(), usize::MAX, Status::BAD_COUNT)?;
+    refused("the greatest number of symbols", zeros.as_ptr(), usize::MAX, Status::BAD_COUNT)?;
     if count > 0 {
         refused("a symbol too few", zeros.as_ptr(), count - 1, Status::BAD_COUNT)?;
         refused("no symbols", std::ptr::null(), count, Status::NULL_POINTER)?;

@@ -13,7 +13,7 @@ use crate::expected::{self, Outcome};
 use crate::harness::Place;
 use crate::{onnx_env, suite};
 
-/// What `python/proof.py` tells.
+/// The output of `python/proof.py`.
 #[derive(Deserialize)]
 struct Facts {
     pairs: Vec<String>,

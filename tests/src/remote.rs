@@ -84,7 +84,7 @@ fn compile(command: &mut Command) -> Result<(), String> {
 }
 
 impl Program {
-    /// Inputs and outputs of the model of a number, as its descriptor tells them there.
+    /// Inputs and outputs of the model of a number, from its descriptor on the other side.
     pub fn describe(&mut self, model: usize) -> Result<[Vec<ValueInfo>; 2], String> {
         let mut request = vec![];
         [DESCRIBE, model as i64].iter().for_each(|&number| put(&mut request, number));

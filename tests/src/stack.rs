@@ -16,7 +16,7 @@ struct Stack {
     start: *mut u8,
 }
 
-/// What the thread is given, and what it tells.
+/// The input and the result of the thread.
 struct Job<'a> {
     body: &'a mut (dyn FnMut() + Send),
     /// Where the stack ends for the caller of the body.

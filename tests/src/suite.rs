@@ -43,7 +43,7 @@ pub struct Case {
     pub folder: PathBuf,
 }
 
-/// What the process that runs compiled tests is told: a library and the tests in it.
+/// The request to the process that runs compiled tests: a library and the tests in it.
 #[derive(Serialize, Deserialize)]
 pub struct Batch {
     pub library: PathBuf,
@@ -321,7 +321,7 @@ fn miss(name: &str, got: &Tensor, wanted: &Tensor, meta: &Meta) -> Result<Option
     }
     let near = difference.max_ulp.is_some_and(|ulp| ulp <= ROUNDING_ULP)
         || difference.max_abs <= ROUNDING_ULP as f64 * unit_of_largest(wanted);
-    // A NaN or infinity where there should be none has no distance, and is never near.
+    // A NaN or infinity where there should be none has an undefined distance, and is never near.
     let finite = got.to_f64s().is_some_and(|values| values.iter().all(|value| value.is_finite()));
     Ok(Some(Miss { text: format!("{name}: {difference}"), rounding: near && finite }))
 }

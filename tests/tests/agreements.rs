@@ -1,5 +1,5 @@
-//! Shapes of a node's inputs that contradict each other: constants make the compiler refuse the model, and what only the
-//! run tells makes the run fail, with a message that names the node, and with outputs as they were.
+//! Shapes of a node's inputs that contradict each other: conflicts of constants make the compiler refuse the model, and conflicts that only
+//! the run sees make the run fail, with a message that names the node, and with outputs as they were.
 
 use std::path::Path;
 use std::time::Instant;
@@ -274,7 +274,7 @@ fn sizes_that_only_the_run_tells_are_checked() {
     }
 }
 
-/// A shape that data give is the shape, whatever the model declares.
+/// A shape that data give takes precedence over the model's declaration.
 #[test]
 fn declared_shapes_are_checked_against_data() {
     let graph = |dims: &[&str]| -> GraphProto {
@@ -524,7 +524,7 @@ fn failures() -> Vec<Failing> {
             14,
             vec![(&["7"], ramp(&[7])), (&["2"], i64s(&[2], &[2, -1]))],
             2,
-            &["shape `x1` gives [2, 3], which is no shape of the 7 elements of data `x0`"],
+            &["shape `x1` gives [2, 3], which is not a shape of the 7 elements of data `x0`"],
         ),
         failing(
             "Reshape",

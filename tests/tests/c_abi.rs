@@ -265,7 +265,7 @@ const LATE: &str = r#"graph "late" {
   return v15 "chosen", v18 "counted", v20 "cut", v22 "stepped"
 }"#;
 
-/// Loops and choices whose results have sizes that only they tell; see `control.c`.
+/// Loops and choices whose results have sizes that only they determine; see `control.c`.
 const CONTROL: &str = include_str!("../c/control.onnxir");
 
 #[test]

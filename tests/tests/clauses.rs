@@ -286,8 +286,8 @@ fn results(model: &str, edit: impl FnOnce(&mut ModelProto), x: &Tensor) -> Tenso
     onnxc::interp::run(&import.graph, std::slice::from_ref(x)).unwrap().remove(0)
 }
 
-/// What counts of two definitions, and what is not read, is as the warning says: that of ONNX Runtime, but for two versions of one
-/// domain, where it is that of the specification.
+/// The definition that counts among two, and the one that is not read, are as the warning says: as in ONNX Runtime, except for two versions
+/// of one domain, where they are as in the specification.
 #[test]
 fn what_is_warned_of_counts_as_the_warning_says() {
     let ones = Tensor::from_slice(&[2], &[1.0f32, 1.0]);

@@ -54,7 +54,7 @@ fn text_classifier_by_make() {
     }
 }
 
-/// A WAV file of one channel of 16 bits: zeros, then a recording with so many eighths of its loudness.
+/// A WAV file of one channel of 16 bits: zeros, then a recording at `eighths` eighths of its loudness.
 fn moved(recording: &Path, zeros: usize, eighths: i32, to: &Path) {
     let file = std::fs::read(recording).unwrap();
     let (mut head, data) = (file[..44].to_vec(), &file[44..]);
@@ -504,7 +504,7 @@ fn rust_library_without_std() {
 fn models_that_need_std_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     for (model, message) in [
-        (sample_models::symbolic(), "`x`: f32[batch, 3], whose sizes the model does not tell,"),
+        (sample_models::symbolic(), "`x`: f32[batch, 3], with sizes that are not static,"),
         (sample_models::all_kinds(), "in a wrapper without `std`"),
     ] {
         let path = dir.path().join("m.onnx");

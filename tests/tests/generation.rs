@@ -17,7 +17,7 @@ use prost::Message;
 
 const VOCABULARY: usize = 5;
 
-/// A decoder whose scores are `table`, a value of the graph around it, whatever it is given; its cache is of zeros.
+/// A decoder whose scores are `table`, a value of the graph around it, for any input; its cache is of zeros.
 fn decoder() -> GraphProto {
     let ids = |name: &str| value(name, DType::I32.to_onnx(), &["b", "s"]);
     let inputs = vec![
@@ -207,8 +207,8 @@ fn an_input_is_the_seed() {
     assert_ne!(found(5, 1), found(6, 1));
 }
 
-/// An encoder of features whose two caches are the features, and a decoder of one token at a time whose scores are `table` as
-/// often as the token says.
+/// An encoder of features with the features as its two caches, and a decoder of one token at a time whose scores are `table` as often as
+/// the token says.
 fn speech() -> [GraphProto; 2] {
     let cache = |name: &str, length: &str| f32_value(name, &["b", "1", length, "1"]);
     let nodes =
@@ -312,7 +312,7 @@ fn changed(change: &dyn Fn(&mut GraphProto)) -> Result<Vec<Vec<i64>>, String> {
     }
 }
 
-/// In whichever order the inputs of a decoder come, each is what its name says; one that has no meaning is named.
+/// For any order of a decoder's inputs, each has the meaning of its name; an input without a meaning is named.
 #[test]
 fn names_say_what_a_decoder_takes() {
     let plain = changed(&|_| {});

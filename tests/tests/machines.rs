@@ -21,7 +21,7 @@ use rayon::prelude::*;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
 
-/// Every so many tests of the official suite, and all whose name holds one of these.
+/// One in `EVERY` tests of the official suite, and all whose name holds one of these.
 const EVERY: usize = 48;
 const ALSO: [&str; 8] = [
     "lstm_with",

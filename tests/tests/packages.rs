@@ -231,7 +231,7 @@ fn python_package() {
     must(python().args(["-W", "ignore"]).arg(script("test_models.py")));
 }
 
-/// A test that the runner fails whatever a backend gives: it takes the length of an element of a sequence, here a scalar's.
+/// A test that the runner fails for any results of a backend: it takes the length of an element of a sequence, here a scalar's.
 const RUNNERS_OWN: &str = "node/test_loop16_seq_none";
 
 /// The ONNX package's own runner passes what the harness passes.

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
 
-/// Every so many tests of the official suite, and all whose name holds one of these.
+/// One in `EVERY` tests of the official suite, and all whose name holds one of these.
 const EVERY: usize = 24;
 const ALSO: [&str; 9] =
     ["lstm", "gru_", "conv_with", "softmax_axis", "qlinear", "round", "floor", "attention_3d", "matmul"];

@@ -18,7 +18,7 @@ const SEED: u64 = 1;
 /// Cases drawn for a new table, at most, for each pair that no official test proves.
 const ROUNDS: usize = 12;
 
-/// Cases of the table that are run each time: every so many, from the first on.
+/// Cases of the table that are run each time: one in this number, from the first on.
 const STEP: usize = 24;
 
 fn here() -> Place {

@@ -11,7 +11,7 @@ use onnxc_tests::sample_models;
 
 const CRATES: [&str; 4] = ["onnxc-proto", "onnxc-runtime-support", "onnxc-runtime-images", "onnxc"];
 
-/// The files that the page of the Rust guide tells, and what it says that the program prints.
+/// The files on the page of the Rust guide, and the output that it states for the program.
 fn guide(dir: &Path) -> String {
     let page = fs::read_to_string(root().join("book/src/rust.md")).unwrap();
     let mut output = None;

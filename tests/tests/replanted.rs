@@ -26,7 +26,7 @@ fn the_patch_applies() {
             let message = String::from_utf8_lossy(&applies.stderr);
             assert!(
                 applies.status.success() || is_applied.status.success(),
-                "{message}conformance/replanted.md tells how to mend the patch"
+                "{message}conformance/replanted.md describes how to mend the patch"
             );
         }
         (Err(error), _) | (_, Err(error)) => println!("left out: no git ({error})"),

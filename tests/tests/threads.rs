@@ -1,4 +1,4 @@
-//! Models give the same bits whatever the number of threads: the digits example, random products and convolutions, and
+//! Models give the same bits for any number of threads: the digits example, random products and convolutions, and
 //! the real models where the folder with them exists beside the repository.
 
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use onnxc_tests::compile::compile;
 use onnxc_tests::suite;
 use prost::Message;
 
-/// Threads beside the caller's alone: as many as parts of small loops, more, and a number that divides nothing.
+/// Numbers of threads compared with the caller's alone: that of parts of small loops, more, and one that divides nothing.
 const THREADS: [usize; 3] = [2, 3, 7];
 
 /// Runs a model on pools of several sizes; `None` if it does not compile.
@@ -64,7 +64,7 @@ fn real_models() {
     assert!(same >= 20, "{same} models ran");
 }
 
-/// Runs of each model in the test below: a few here, 10,000 as the README tells.
+/// Runs of each model in the test below: a few here, 10,000 as in tests/README.md.
 fn runs() -> usize {
     std::env::var("ONNXC_THREAD_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(160)
 }

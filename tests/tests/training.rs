@@ -489,7 +489,7 @@ fn what_cannot_be_differentiated_is_said() {
     refused(with(gradient(&["x"], &[], "z", &["d"])), "y names `z`, which no node of this graph computes");
     refused(
         with(gradient_at(&["x"], &["q"], &[], "y", &["d"])),
-        "xs or zs names `q`, which is no value of this graph",
+        "xs or zs names `q`, which is not a value of this graph",
     );
     refused(with(gradient(&["x"], &["x"], "y", &["d"])), "xs and zs name `x` twice");
     refused(

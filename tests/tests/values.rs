@@ -1,4 +1,4 @@
-//! Values that are no tensors, from a model to a C program; values that levels of optimization may not change.
+//! Values other than tensors, from a model to a C program; values that levels of optimization may not change.
 
 use onnxc::graph::{DType, Tensor};
 use onnxc::interp;

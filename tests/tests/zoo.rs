@@ -101,7 +101,7 @@ fn states_of_streaming_models() {
     let Some(root) = suite::models_folder() else { return };
     let models = [
         ("dtln_model_1", None),
-        // An LSTM in single operations, whose state has no name that tells.
+        // An LSTM in single operations, with a state that its names do not identify.
         ("dtln_model_2", Some("input_5=tf_op_layer_stack_5")),
         ("silero_vad_v6", None),
         ("silero_vad_16k_op15", None),

@@ -143,7 +143,7 @@ impl Builder {
     }
 
     /// Keeps an input and an output as one tensor from run to run: `INPUT=OUTPUT`, `INPUT=OUTPUT:AXIS` where it grows along
-    /// several, or `auto` for all pairs that names tell. May be called many times. Runs of the wrapper then take a `State`.
+    /// several, or `auto` for all pairs recognized by their names. May be called many times. Runs of the wrapper then take a `State`.
     pub fn state(mut self, pair: impl Into<String>) -> Builder {
         self.states.push(pair.into());
         self

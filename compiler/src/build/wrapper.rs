@@ -146,7 +146,7 @@ struct Model<'g> {
     graph: &'g Graph,
     /// Identifier and name of each symbol, in the order of the ABI.
     symbols: Vec<(String, &'g str)>,
-    /// How the state block tells a symbol.
+    /// How the state block determines a symbol.
     told: Vec<Told>,
     inputs: Vec<Port<'g>>,
     outputs: Vec<Port<'g>>,

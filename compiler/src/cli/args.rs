@@ -136,8 +136,8 @@ pub struct ModelArgs {
     /// Refuse models that break the specification in ways that else give a warning
     #[arg(long)]
     pub strict: bool,
-    /// Channels to a block in a model that ONNX Runtime saved in the layout of its machine, where the model does not tell: 16 on
-    /// x86-64 with AVX-512 and on aarch64, else 8
+    /// Channels per block in a model that ONNX Runtime saved in the layout of its machine, where the model does not determine it: 16 on
+    /// x86-64 with AVX-512 and on aarch64, otherwise 8
     #[arg(long, value_name = "CHANNELS")]
     pub nchwc_block: Option<Block>,
     /// Keep an input and an output as one tensor in the caller's memory from run to run: INPUT=OUTPUT, with :AXIS where it grows
@@ -387,8 +387,8 @@ pub struct BenchArgs {
     pub json: bool,
     /// Time per kernel, the least of all runs: its operators, the shape of its result, its share, and its rate against what this
     /// processor reaches. A kernel whose operations would take longer than its bytes is rated by GFLOP/s, else by GB/s. The peaks are
-    /// measured in the same run, on as many threads: fused multiply-adds of the widest vectors in registers, and reading an array of 256
-    /// MiB, or of half the second-level cache for kernels whose tensors that holds
+    /// measured in the same run, on the same number of threads: fused multiply-adds of the widest vectors in registers, and reading an
+    /// array of 256 MiB, or of half the second-level cache for kernels whose tensors that holds
     #[arg(long)]
     pub per_node: bool,
     /// With --per-node, name the ONNX nodes of each kernel

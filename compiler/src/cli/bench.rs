@@ -43,7 +43,7 @@ pub struct Report {
 /// What part of the time a step takes.
 #[derive(Serialize)]
 pub struct Share {
-    /// Its number, as `step_done` is told.
+    /// Its number, as passed to `step_done`.
     #[serde(skip)]
     pub step: usize,
     pub nodes: Vec<String>,
@@ -58,7 +58,7 @@ pub struct Share {
     pub share: f64,
     #[serde(flatten)]
     pub rate: Option<Rate>,
-    /// Why it is no leaf kernel, where the processor has those.
+    /// Why it is not a leaf kernel, where the processor has those.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
 }
@@ -85,7 +85,7 @@ pub enum Bound {
 }
 
 impl Rate {
-    /// Of a step that takes `ms` for so many operations and bytes; `None` for one with neither.
+    /// Of a step that takes `ms` for these operations and bytes; `None` for one with neither.
     fn new(flops: f64, bytes: f64, ms: f64, peak: &Peak) -> Option<Rate> {
         let (of_flops, of_bytes) = (flops / (peak.gflops * 1e6), bytes / peak.bytes_a_ms(bytes));
         let least_ms = of_flops.max(of_bytes);
@@ -286,7 +286,7 @@ pub fn profile(
         let mut last = Instant::now();
         let observer = Mutex::new(|step: usize| {
             let now = Instant::now();
-            // The end of a scan is told after its body's steps, which have had their time.
+            // The end of a scan is reported after its body's steps, which have had their time.
             let (time, times) = spent.entry(step).or_default();
             *time += now - last;
             *times += 1;

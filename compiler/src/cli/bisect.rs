@@ -2,8 +2,8 @@
 //!
 //! The reference is the evaluator of primitives on the graph as imported. It runs the graph again after every pass. The
 //! kernels run one by one in the program's order, loops and choices included, and each is held against the evaluator on
-//! the nodes of its group and the operands that it had: what one of them does wrong shows there and nowhere else. Where
-//! machine code differs, the interpreters of the loop IR and of the vector IR tell whether lowering, selection or emission
+//! the nodes of its group and the operands that it had: what one of them does wrong shows there and nowhere else. Where machine code
+//! differs, the interpreters of the loop IR and of the vector IR show whether lowering, selection or emission
 //! is to blame. What differs only in the compiled model is the work of the code around the kernels.
 
 #[cfg(all(test, unix))]
@@ -106,7 +106,7 @@ struct Row {
     /// The largest distance of an element by the largest magnitude of its tensor, over what the stage gives.
     error: f64,
     allowed: f64,
-    /// What else is known of a difference.
+    /// Further facts about a difference.
     about: String,
 }
 
@@ -160,7 +160,7 @@ impl Found {
         self.error.is_nan() || self.error > self.allowed
     }
 
-    /// The worse of two, by what is allowed.
+    /// The worse of two, relative to the allowed difference.
     fn or(self, other: Found) -> Found {
         if other.is_wrong() && !self.is_wrong()
             || (other.is_wrong() == self.is_wrong() && other.error > self.error)
@@ -289,7 +289,7 @@ impl Subject<'_> {
         Ok((results, named))
     }
 
-    /// The worst of some results; `scale` by what rounding of one kernel may do.
+    /// The worst of some results; `scale` multiplies the rounding error allowed for one kernel.
     fn compare(&self, got: &[Tensor], wanted: &[Tensor], scale: f64) -> Found {
         let each = got.iter().zip(wanted).map(|(got, wanted)| {
             let allowed = self.rtol.unwrap_or(scale * rounding(wanted.dtype));

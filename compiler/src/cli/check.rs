@@ -21,7 +21,7 @@ const NAMED: usize = 3;
 #[derive(Serialize)]
 struct Report {
     problems: Vec<Problem>,
-    /// How many more problems there are, by what they have in common.
+    /// Numbers of further problems, by the text that they have in common.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     more_problems: BTreeMap<String, usize>,
     warnings: Vec<ListedWarning>,
@@ -187,7 +187,7 @@ struct Reason {
     named: Vec<String>,
 }
 
-/// Reasons by what they have in common.
+/// Reasons by the text that they have in common.
 #[derive(Default)]
 struct Reasons(BTreeMap<(String, Option<String>), Reason>);
 

@@ -271,8 +271,8 @@ fn float_component(dtype: DType) -> Option<DType> {
     }
 }
 
-/// Visits the floats of two tensors side by side, with their positions; real and imaginary parts of complex elements after each
-/// other. What is converted at once is small, whatever the tensors' size.
+/// Visits the floats of two tensors side by side, with their positions; real and imaginary parts of complex elements after each other. Only
+/// a small part is converted at once, for any size of the tensors.
 fn each_float(got: &Tensor, wanted: &Tensor, component: DType, visit: &mut dyn FnMut(usize, f64, f64)) {
     const CHUNK: usize = 4096;
     let count = wanted.data.len() / component.size();

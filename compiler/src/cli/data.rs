@@ -68,7 +68,7 @@ pub fn test_set(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>, Ve
 pub fn test_values(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>, Vec<Value>)> {
     let outputs = values::outputs(graph);
     let groups = values::grouped(&outputs);
-    // Files are numbered as the model's values are, of which states are the last here.
+    // Files are numbered as the model's values are; states come last here.
     let mut order = in_model(&groups, &graph.output_numbers());
     // Inputs alone that are state have no file: they are to be left as they are.
     let alone =
@@ -133,8 +133,8 @@ pub fn test_sets(folder: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// Fills what is missing with random values: floats in [-1, 1), integers 0 or 1. Symbolic dims have the size that `sizes` or
-/// an input that is given tells, else 1. The same seed gives the same tensors on every machine.
+/// Fills what is missing with random values: floats in [-1, 1), integers 0 or 1. Symbolic dims have the size from `sizes` or a given input,
+/// otherwise 1. The same seed gives the same tensors on every machine.
 pub fn fill_randomly(
     graph: &Graph,
     inputs: &mut [Option<Tensor>],
@@ -154,7 +154,7 @@ pub fn fill_randomly(
     Ok(())
 }
 
-/// Gives inputs the value that `fills` (`INPUT=NUMBER`) tell, in every element; sizes are those of [`fill_randomly`].
+/// Gives inputs the value from `fills` (`INPUT=NUMBER`) in every element; sizes are those of [`fill_randomly`].
 pub fn fill(graph: &Graph, inputs: &mut [Option<Tensor>], sizes: &[String], fills: &[String]) -> Result<()> {
     let symbols = sizes_of(graph, inputs, sizes)?;
     for text in fills {
@@ -180,7 +180,7 @@ pub fn fill(graph: &Graph, inputs: &mut [Option<Tensor>], sizes: &[String], fill
     Ok(())
 }
 
-/// Values of the symbols of open dims that `sizes` or inputs that are given tell.
+/// Values of the symbols of open dims from `sizes` or given inputs.
 pub type Symbols = cranelift_entity::SecondaryMap<Sym, Option<i64>>;
 
 fn sizes_of(graph: &Graph, inputs: &[Option<Tensor>], sizes: &[String]) -> Result<Symbols> {
@@ -195,14 +195,14 @@ fn sizes_of(graph: &Graph, inputs: &[Option<Tensor>], sizes: &[String]) -> Resul
     Ok(symbols)
 }
 
-/// Sizes of the symbols that inputs tell.
+/// Sizes of the symbols that follow from inputs.
 pub fn symbols(graph: &Graph, inputs: &[Option<Tensor>]) -> Symbols {
     let mut symbols = Symbols::new();
     given_sizes(graph, inputs).for_each(|(symbol, size)| symbols[symbol] = Some(size as i64));
     symbols
 }
 
-/// Dims of an input for a run; those that nothing tells are 1.
+/// Dims of an input for a run; unknown ones are 1.
 fn shape_of(graph: &Graph, at: usize, symbols: &Symbols) -> Result<Vec<usize>> {
     let size = |dim: &crate::graph::Dim| dim.eval(&|symbol| Some(symbols[symbol].unwrap_or(1)));
     let size = |dim| size(dim).and_then(|size| usize::try_from(size).ok());

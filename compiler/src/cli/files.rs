@@ -18,7 +18,7 @@ fn bad(path: &Path, what: impl std::fmt::Display) -> Error {
     Error::new(Stage::Io, Kind::Usage, format!("{}: {what}", path.display()))
 }
 
-/// A tensor from a `.npy` or `.pb` file, told apart by their first bytes. `.npy` has no name for some element types
+/// A tensor from a `.npy` or `.pb` file, distinguished by their first bytes. `.npy` has no name for some element types
 /// of ONNX: `expected` is what raw bytes of its size are taken for.
 pub fn read_tensor(path: &Path, expected: Option<DType>) -> Result<Tensor> {
     let bytes = Mapped::open(path)?.bytes();

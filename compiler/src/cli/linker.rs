@@ -136,7 +136,7 @@ fn is_there(program: &str) -> bool {
 }
 
 impl Tool {
-    /// Runs the program. What it says of `hidden` files is told of the files that these become.
+    /// Runs the program. Its messages about `hidden` files name the files that these become.
     fn run(&self, arguments: &[OsString], hidden: &[(&Path, &Path)]) -> Result<()> {
         let output = Command::new(&self.program).args(arguments).output();
         let program = self.program.to_string_lossy();
@@ -155,7 +155,9 @@ impl Tool {
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let (what, remedy) = (self.what, &self.remedy);
-                Err(io(format!("cannot run the {what} `{program}`: there is none of this name; {remedy}")))
+                Err(io(format!(
+                    "cannot run the {what} `{program}`: there is no program of this name; {remedy}"
+                )))
             }
             Err(error) => Err(io(format!("cannot run the {} `{program}`: {error}", self.what))),
         }
@@ -212,7 +214,7 @@ fn shared_flags(triple: &Triple, name: &OsStr) -> Vec<OsString> {
         flag
     };
     match triple.binary_format {
-        // ELF linkers leave what a library does not define to whoever loads it; this one is told to.
+        // ELF linkers leave what a library does not define to whoever loads it; this one has an option for it.
         BinaryFormat::Macho => vec![
             "-dynamiclib".into(),
             with("-Wl,-install_name,@rpath/"),

@@ -61,8 +61,8 @@ pub fn main(stdout_closed: bool) -> ExitCode {
     }
 }
 
-/// Functions and bodies of a model inside each other, and the stack that these take and more: the command has a thread of
-/// its own, whatever the stack it is started with.
+/// Nesting of functions and bodies of a model, and more than the stack that it takes: the command runs on a thread of its own, regardless
+/// of the stack it is started with.
 const NESTING: u32 = 512;
 const STACK: usize = 64 << 20;
 

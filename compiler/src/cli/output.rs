@@ -80,7 +80,7 @@ impl Outputs {
             // Not every file system has modes.
             let _ = out.set_permissions(old.permissions());
         }
-        // Some file systems tell only now that the disk is full.
+        // Some file systems report only now that the disk is full.
         out.sync_all().map_err(fail)?;
         self.files.push(Staged { file, place: place.to_path_buf(), target, folder });
         Ok(())
@@ -134,7 +134,7 @@ impl Outputs {
     }
 }
 
-/// Links that may lead to each other, as many as systems follow.
+/// The longest chain of links, the limit of common systems.
 const MAX_LINKS: usize = 40;
 
 /// What a place leads to: itself, or where the link leads that it is, whether a file is there or not.
@@ -309,7 +309,7 @@ mod unix {
     /// [`rename_all`] in a process of its own session, which signals to this process or its group do not reach. It
     /// inherits the lock of the folder. Where there is no process to be had, this one does it.
     fn rename_in_child(moves: &[Move]) -> i32 {
-        // SAFETY: the child calls setsid, rename, unlink and _exit, all of which POSIX allows after a fork of a process
+        // SAFETY: the child calls setsid, rename, unlink and _exit, which POSIX allows after a fork of a process
         // with threads; it neither allocates nor unwinds nor runs destructors.
         match unsafe { libc::fork() } {
             -1 => rename_all(moves),
@@ -321,7 +321,7 @@ mod unix {
                 }
             }
             child => exit_code(child).unwrap_or_else(|| {
-                // Whoever ignores the end of children is not told their exit code.
+                // A process that ignores the end of children does not get their exit code.
                 // SAFETY: a string that ends in NUL.
                 let left = |step: &Move| unsafe { libc::access(step.from.as_ptr(), libc::F_OK) } == 0;
                 if moves.iter().any(left) { libc::EIO } else { 0 }

@@ -13,7 +13,7 @@ pub struct Peak {
     pub gflops: f64,
     /// 10^9 bytes a second, read from memory.
     pub gbytes: f64,
-    /// The same from the second-level cache, for up to so many bytes.
+    /// The same from the second-level cache, for up to `cached_bytes` bytes.
     pub cached_gbytes: f64,
     pub cached_bytes: usize,
     /// How they were measured.
@@ -23,7 +23,7 @@ pub struct Peak {
 /// Bytes that are read: more than caches hold.
 const BYTES: usize = 256 << 20;
 
-/// Rounds of which the fastest counts, and multiply-adds of each accumulator in one.
+/// Rounds, and multiply-adds of each accumulator in one. The fastest round counts.
 const ROUNDS: usize = 24;
 const STEPS: u64 = 200_000;
 const PASSES: usize = 4;
@@ -32,13 +32,13 @@ const PASSES: usize = 4;
 const CACHED_PASSES: usize = 400;
 
 impl Peak {
-    /// Bytes a millisecond where a kernel reads and writes so many.
+    /// Bytes a millisecond for a kernel that reads and writes `bytes`.
     pub fn bytes_a_ms(&self, bytes: f64) -> f64 {
         let cached = bytes <= self.cached_bytes as f64;
         1e6 * if cached { self.cached_gbytes } else { self.gbytes }
     }
 
-    /// On so many threads of a processor whose cores have second-level caches of `l2_bytes`. Takes some tenths of a second.
+    /// On `threads` threads of a processor whose cores have second-level caches of `l2_bytes`. Takes some tenths of a second.
     pub fn measure(threads: usize, l2_bytes: usize) -> Peak {
         let (kernel, what) = kernel();
         let gflops = on_threads(threads, |_| {
@@ -65,7 +65,7 @@ impl Peak {
                 (0..passes).map(rate).fold(0.0, f64::max)
             })
         };
-        // A part of the cache, all of which is rarely the program's.
+        // A part of the cache, because all of it is rarely the program's.
         let (gbytes, cached) = (read(BYTES, PASSES), read(l2_bytes / 2, CACHED_PASSES));
         let how = format!(
             "{what}; sums over {} MiB and, for kernels whose tensors the second-level caches hold, over {} KiB; on {threads} threads",
@@ -121,7 +121,7 @@ fn plain_sum(words: &[u64]) -> u64 {
     sums.iter().fold(0, |all, sum| all.wrapping_add(*sum))
 }
 
-/// Does so many multiply-adds with each accumulator, and tells how many operations that were.
+/// Does this number of multiply-adds with each accumulator; returns the number of operations.
 type Kernel = fn(u64) -> u64;
 
 #[cfg(target_arch = "x86_64")]

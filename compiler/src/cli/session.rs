@@ -44,7 +44,7 @@ pub fn temporary_error(error: &std::io::Error) -> Error {
     Error::new(Stage::Io, Kind::Io, message)
 }
 
-/// Tells on standard error what a model breaks, each kind once, and what has no influence on the result.
+/// Prints on standard error the rules that a model breaks, each kind once, and the parts without influence on the result.
 pub fn tell(warnings: &[Warning], notes: &[String]) {
     import::summary(warnings).iter().for_each(|warning| eprintln!("warning: {warning}"));
     notes.iter().for_each(|note| eprintln!("note: {note}"));

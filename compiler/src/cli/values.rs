@@ -24,7 +24,7 @@ pub enum Value {
     Sparse(Tensor, Tensor),
 }
 
-/// As many values as keys.
+/// Keys and values, of equal numbers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Map {
     pub keys: Tensor,
@@ -325,7 +325,7 @@ fn zeros(port: &Port) -> Tensor {
     Tensor::zeros(port.dtype, &shape)
 }
 
-/// The value of which these are the ports' tensors.
+/// The value that these tensors of its ports make up.
 pub fn unpack(tensors: &[Tensor], ports: &[Port]) -> Result<Value> {
     match (parts(ports).as_slice(), tensors) {
         ([Part::Whole], [tensor]) => Ok(Value::Tensor(tensor.clone())),

@@ -53,7 +53,7 @@ pub fn compile(kernel: &Kernel, isa: &dyn TargetIsa, target: &Target) -> Result<
     let bytes = compiled.code_buffer().to_vec();
     Ok(Code {
         name: kernel.name.clone(),
-        // Cranelift does not tell where its constants begin.
+        // Cranelift does not report where its constants begin.
         instructions: bytes.len(),
         bytes,
         align: compiled.buffer.alignment.max(16),

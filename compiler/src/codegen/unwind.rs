@@ -1,7 +1,7 @@
-//! What prologues do to the stack, and the record that tells an unwinder of Windows: exceptions, debuggers and profilers
-//! find their way through a function by it. Other systems get none.
+//! What prologues do to the stack, and the unwind records of Windows: exceptions, debuggers and profilers find their way through a function
+//! by them. Other systems get none.
 //!
-//! A back end tells the steps of a prologue, and this module writes them: on x86-64 as `UNWIND_INFO` (Microsoft, "x64 exception
+//! A back end lists the steps of a prologue, and this module writes them: on x86-64 as `UNWIND_INFO` (Microsoft, "x64 exception
 //! handling"), on aarch64 as a record of `.xdata` ("ARM64 exception handling"). What a step saves lies where the prologue has
 //! put it until the function returns.
 
@@ -23,11 +23,11 @@ pub struct Step {
 pub enum Does {
     /// Pushes a general register.
     Push(u8),
-    /// Lowers the stack pointer by so many bytes.
+    /// Lowers the stack pointer by this number of bytes.
     Allocate(u32),
-    /// Sets the frame pointer to so many bytes above the stack pointer, as it is after the steps before.
+    /// Sets the frame pointer to this number of bytes above the stack pointer, as it is after the steps before.
     Point(u32),
-    /// Stores a general register so many bytes above that stack pointer.
+    /// Stores a general register at this offset from that stack pointer.
     Save(u8, u32),
     /// Likewise the lower 128 bits of a vector.
     SaveVector(u8, u32),
@@ -98,7 +98,7 @@ pub fn x64(steps: &[Step]) -> Result<Vec<u8>, String> {
 /// Ends the codes of aarch64.
 const END: u8 = 0xe4;
 
-/// The record of a function of so many bytes on aarch64, whose prologue these codes tell, the last instruction first. Errors:
+/// The record of a function of `bytes` bytes on aarch64; `codes` are those of its prologue, the last instruction first. Errors:
 /// what the format has no room for.
 pub fn arm64(mut codes: Vec<u8>, bytes: usize) -> Result<Vec<u8>, String> {
     codes.push(END);
@@ -109,7 +109,7 @@ pub fn arm64(mut codes: Vec<u8>, bytes: usize) -> Result<Vec<u8>, String> {
             "no record for unwinders holds {words} words of codes for {bytes} bytes of code"
         ));
     }
-    // Version 0, without a handler and with nothing told of the end.
+    // Version 0, without a handler and without epilogues.
     let header = (words as u32) << 27 | length as u32;
     Ok([header.to_le_bytes().to_vec(), codes].concat())
 }
@@ -127,7 +127,7 @@ pub fn of_compiled(
         Some(Records::Arm64) => {
             let info = compiled.create_unwind_info_of_kind(isa, UnwindInfoKind::Windows);
             let Some(UnwindInfo::WindowsArm64(info)) = info.map_err(|error| error.to_string())? else {
-                return Err("Cranelift tells unwinders nothing".into());
+                return Err("Cranelift gave no unwind information".into());
             };
             // What is not written stays, as the end of the codes.
             let mut codes = vec![END; 4 * usize::from(info.code_words())];

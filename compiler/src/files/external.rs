@@ -124,7 +124,7 @@ impl ExternalData for ExternalFiles {
     }
 }
 
-/// Only plain names, whatever the file system makes of the rest.
+/// Only plain names, because file systems interpret the rest differently.
 fn check_location(location: &str) -> Result<()> {
     let plain = |component: Component<'_>| matches!(component, Component::Normal(_) | Component::CurDir);
     let ok = !location.is_empty()
@@ -153,7 +153,7 @@ pub fn same_file(a: &Metadata, b: &Metadata) -> bool {
     a.len() == b.len() && a.modified().ok() == b.modified().ok()
 }
 
-/// The standard library tells link counts on Unix only.
+/// The standard library has link counts on Unix only.
 #[cfg(not(unix))]
 fn links(_: &Metadata) -> u64 {
     1

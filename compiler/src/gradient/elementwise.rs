@@ -205,7 +205,7 @@ impl Rule<'_, '_> {
         })
     }
 
-    /// `g * b * a^(b - 1)`, and 0 where `b` is 0, whatever `a` is.
+    /// `g * b * a^(b - 1)`, and 0 where `b` is 0, for any `a`.
     fn power_by_base(&mut self, g: ValueId) -> Result<ValueId> {
         let (a, b) = (self.operand(0), self.operand(1));
         let less = self.b.binary_scalar(BinaryFn::Sub, b, 1.0)?;

@@ -20,7 +20,7 @@ impl Rule<'_, '_> {
             let behind = size.clone() - at.clone() - shape[axis].clone();
             return self.b.pad(x, zero, along(at, rank, axis), along(behind, rank, axis));
         }
-        // `stride - 1` zeros behind each, then enough of them, of which those beyond `size` are cut off.
+        // `stride - 1` zeros behind each, then enough of them; those beyond `size` are cut off.
         let spread = self.b.unsqueeze(x, &[axis + 1])?;
         let gap = Dim::from(stride - 1);
         let spread = self.b.pad(spread, zero, vec![Dim::ZERO; rank + 1], along(gap, rank + 1, axis + 1))?;
@@ -84,8 +84,8 @@ impl Rule<'_, '_> {
         Ok(adjoints)
     }
 
-    /// Each element is in several windows: the sum of their adjoints, one axis at a time, so that there are as many terms as the
-    /// kernel has places along its axes, not as many as it has in all.
+    /// Each element is in several windows: the sum of their adjoints, one axis at a time, so that the number of terms is the sum of the
+    /// kernel's extents, not their product.
     pub(super) fn window(
         &mut self,
         first: usize,

@@ -29,7 +29,7 @@ fn inputs(shapes: &[&[usize]]) -> Vec<Tensor> {
     shapes.iter().enumerate().map(drawn).collect()
 }
 
-/// A graph whose results are a weighted sum of those of `function`, and its derivatives by all inputs of f64. With `symbolic`
+/// A graph that computes a weighted sum of the results of `function`, and its derivatives by all inputs of f64. With `symbolic`
 /// no size of them is known in it.
 fn differentiated(function: Function<'_>, inputs: &[Tensor], symbolic: bool) -> Result<Graph> {
     let mut graph = Graph::default();
@@ -169,7 +169,7 @@ fn functions_of_two_numbers() {
     }
 }
 
-/// Of symbols that are different and equal in the run, or of which one is 1.
+/// With symbols that are different, equal, or 1 in the run.
 #[test]
 fn symbolic_axes_are_summed_where_the_run_broadcasts_them() {
     for shapes in [[[4usize], [4]], [[1], [4]], [[4], [1]], [[0], [1]], [[1], [0]], [[1], [1]]] {

@@ -58,7 +58,7 @@ impl Requirement {
         Requirement { left: from, relation: Relation::Broadcasts, right: to }
     }
 
-    /// Whether it holds whatever the symbols are; `None` where that shows when the model runs.
+    /// Whether it holds for all values of the symbols; `None` where that shows when the model runs.
     pub fn verdict(&self) -> Option<bool> {
         if let (Some(left), Some(right)) = (self.left.as_const(), self.right.as_const()) {
             return Some(self.relation.holds(left, right));

@@ -4,7 +4,7 @@
 //! a graph each has a byte of its own. This step makes inputs and outputs of such types what the caller has, `u8[bytes]`,
 //! with the primitives that unpack and pack them, which fuse with what reads and computes the elements. Strings, which callers
 //! keep as an address and a length each, become numbers by calls of the runtime; see [`strings`].
-//! [`Graph::input_ty`] and [`Graph::output_ty`] tell the types that the caller knows.
+//! [`Graph::input_ty`] and [`Graph::output_ty`] give the types as the caller sees them.
 
 use bytes::Bytes;
 

@@ -288,7 +288,7 @@ impl<'g> Builder<'g> {
         }
     }
 
-    /// As [`Builder::assume`]; an error where constants tell that it does not hold.
+    /// As [`Builder::assume`]; an error where constants show that it does not hold.
     pub fn require(&mut self, stated: Stated) -> Result<()> {
         if stated.requirement.verdict() == Some(false) {
             let message = stated.claim.sentence(&|dim| self.graph.dim_words(dim));
@@ -298,9 +298,8 @@ impl<'g> Builder<'g> {
         Ok(())
     }
 
-    /// `whole / parts`, where nothing may be left over: where constants tell that something is, an error; of symbols the run
-    /// checks it, also for tensors without elements, of which a reshape into the parts would tell nothing. `claim` says what
-    /// is divided.
+    /// `whole / parts`, without a remainder: a remainder of constants is an error, and the run checks symbols, also for tensors without
+    /// elements, where a reshape into the parts would not find it. `claim` says what is divided.
     pub fn divided(&mut self, whole: &Dim, parts: impl Into<Dim>, claim: &str) -> Result<Dim> {
         let parts = parts.into();
         let (Some(quotient), Some(rest)) = (whole.floor_div(&parts), whole.modulo(&parts)) else {
@@ -410,7 +409,7 @@ impl<'g> Builder<'g> {
         Ok(self.graph.values.push(Value { name: String::new(), ty: ty.clone(), def, known: None }))
     }
 
-    /// Whether a deferred constant of so many bytes is larger than what the model brings along gives reason for: chains of
+    /// Whether a deferred constant of this size is out of proportion to the data of the model: chains of
     /// operations that each grow a little would make objects of any size out of small files.
     fn outgrows_file(&self, bytes: i64) -> bool {
         let data = |value: &Value| match &value.def {
@@ -534,8 +533,8 @@ impl<'g> Builder<'g> {
         self.emit1(Op::Reshape { shape }, &[x])
     }
 
-    /// Removes axes of size 1; the run checks those whose size is not known, also of tensors without elements, of which the
-    /// reshape would not tell.
+    /// Removes axes of size 1; the run checks those whose size is not known, also of tensors without elements, where the reshape does not
+    /// check it.
     pub fn squeeze(&mut self, x: ValueId, axes: &[usize]) -> Result<ValueId> {
         let shape = self.shape(x);
         for &axis in axes {

@@ -1,4 +1,4 @@
-//! Functions of the runtime that a graph calls: what is no loop over numbers, such as work on texts and encoded images.
+//! Functions of the runtime that a graph calls: work other than loops over numbers, such as texts and encoded images.
 //!
 //! Inside a graph a string is a number, its place in the table of the run: equal texts have equal numbers, so that what
 //! moves, chooses or compares strings are operations on i64. `borders` brings this about. [`FUNCTIONS`] has all functions; a
@@ -146,7 +146,7 @@ functions! {
         TOKEN_COUNTS "token_counts" onnxc_strings_token_counts [STRING, BYTES] -> COUNT, [P, P, P, P, N, N, N, N];
         // These tokens, rows filled up with a text: the same, and the length of a row.
         TOKENS "tokens" onnxc_strings_tokens [STRING, BYTES, STRING] -> STRING, [P, P, P, P, P, N, N, N, N, N];
-        // The number that a text tells: `n`, and the ONNX number of the type of the result.
+        // The number that a text spells: `n`, and the ONNX number of the type of the result.
         PARSE "parse" onnxc_strings_parse [STRING] -> None, [P, P, P, N, N];
         // A number as text: `n`, and the ONNX number of the operand's type.
         FORMAT "format" onnxc_strings_format [None] -> STRING, [P, P, P, N, N];

@@ -23,7 +23,7 @@ impl Claim {
         Claim { text, values }
     }
 
-    /// That what `name` names, of which a requirement says it, has the wrong size: `rule` names the other side.
+    /// That the operand `name` of a requirement has the wrong size: `rule` names the other side.
     pub fn of(requirement: &Requirement, name: impl Display, rule: impl Display) -> Claim {
         let Requirement { left, relation, right } = requirement;
         let must = match relation {
@@ -135,7 +135,7 @@ impl Operand {
     }
 }
 
-/// A name of the model without control characters, one of which stands for a value.
+/// A name of the model without control characters, because one of them stands for a value.
 pub fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

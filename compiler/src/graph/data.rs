@@ -1,8 +1,8 @@
-//! Symbols that data define: a size that no dim of an input tells is an element of an i64 vector, read once the
+//! Symbols that data define: a size that follows from no dim of an input is an element of an i64 vector, read once the
 //! vector has been computed.
 //!
 //! Such a symbol is used in types and operations as any other. What mentions it can only run after the vector:
-//! [`Graph::needs`] lists the vectors behind a node, and whatever orders, drops or moves nodes asks it. A body
+//! [`Graph::needs`] lists the vectors behind a node, and all code that orders, drops or moves nodes uses it. A body
 //! shares the symbols of the graphs around it but not their definitions: theirs have values when the body runs.
 
 use std::cell::OnceCell;
@@ -195,7 +195,7 @@ impl Graph {
         sources.into_iter().collect()
     }
 
-    /// Lets the symbols of replaced values be defined by what replaced them.
+    /// Redefines the symbols of replaced values by their replacements.
     pub fn replace_data_sources(&mut self, with: impl Fn(ValueId) -> Option<ValueId>) {
         for symbol in self.data.values_mut() {
             if let Some(new) = with(symbol.value) {
@@ -211,17 +211,17 @@ const MAX_TERMS: usize = 256;
 /// Bytes that the workspace always holds for what data size, where they bound it.
 const ALWAYS_RESERVED: i64 = 64 << 20;
 
-/// A larger bound is reserved while it is at most this many times the largest tensor whose size the inputs tell.
+/// A larger bound is reserved while it is at most this many times the largest tensor whose size follows from the inputs.
 const RESERVED_PER_KNOWN: i64 = 8;
 
 /// What symbols of the inputs are taken to be where bounds are compared: large, so that the degree of a bound counts.
 const LARGE: i64 = 4096;
 
-/// Upper bounds of dims in symbols that the inputs tell.
+/// Upper bounds of dims in symbols of the inputs.
 pub struct Bounds<'g> {
     graph: &'g Graph,
     symbols: BTreeMap<Sym, Option<Dim>>,
-    /// Products of symbols that an assumption limits by a size that the inputs tell, as in the result of a reshape.
+    /// Products of symbols that an assumption limits by a size in symbols of the inputs, as in the result of a reshape.
     products: Vec<(Dim, Dim)>,
     /// See [`Bounds::largest_known`].
     largest_known: OnceCell<i64>,
@@ -271,9 +271,9 @@ impl<'g> Bounds<'g> {
         Some(sum)
     }
 
-    /// The bytes that the workspace holds for what takes `bytes`: just these where the inputs tell them, what bounds
-    /// them where data decide. `None` for what the run allocates once it knows the size: nothing bounds it, or the
-    /// bound is out of proportion. Bounds multiply: of 10,000 candidates, pairs are 10^8 and triples 10^12, where a run
+    /// The bytes that the workspace holds for what takes `bytes`: exactly these where they follow from the inputs, an upper bound where
+    /// data decide. `None` for buffers that the run allocates once it knows the size: nothing bounds it, or the bound is out of proportion.
+    /// Bounds multiply: of 10,000 candidates, pairs are 10^8 and triples 10^12, where a run
     /// may have a few.
     pub fn reserved(&self, bytes: &Dim) -> Option<Dim> {
         self.reserved_up_to(bytes, self.upper(bytes)?)
@@ -293,7 +293,7 @@ impl<'g> Bounds<'g> {
         (is_known || at_large(&most).is_some_and(|most| most <= limit())).then_some(most)
     }
 
-    /// Bytes of the largest tensor of the graph whose size the inputs tell.
+    /// Bytes of the largest tensor of the graph whose size follows from the inputs.
     fn largest_known(&self) -> i64 {
         *self.largest_known.get_or_init(|| {
             let inputs = self.graph.inputs.iter().map(|input| input.value);

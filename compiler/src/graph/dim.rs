@@ -1,7 +1,7 @@
 //! Symbolic dimensions: integer polynomials over named and fresh symbols.
 //!
 //! A [`Dim`] is kept in a canonical form (a sorted sum of products with integer coefficients), so two
-//! dims that are equal as polynomials are equal as values. What is no polynomial (floor division,
+//! dims that are equal as polynomials are equal as values. Other functions (floor division,
 //! remainder, minimum, maximum, what two sizes broadcast to) becomes an atom of the products. Symbols stand for sizes: they are
 //! never negative.
 //!
@@ -10,8 +10,8 @@
 //! counted every time. An operation whose result would weigh more than [`MAX_WEIGHT`], or be deeper than [`MAX_DEPTH`],
 //! gives [`Dim::is_overgrown`] instead, and so does every operation on such a dim. It follows that
 //!
-//! - a dim takes memory, and any walk over it time, linear in `MAX_WEIGHT`, and stack linear in `MAX_DEPTH`, whatever
-//!   the model: no walk needs a memo or a stack of its own;
+//! - a dim takes memory, and any walk over it time, linear in `MAX_WEIGHT`, and stack linear in `MAX_DEPTH`, for
+//!   any model: no walk needs a memo or a stack of its own;
 //! - clones, hashes, bounds and comparisons of unlike dims take constant time;
 //! - no product is begun that writes more than [`MAX_PRODUCT`] atoms.
 //!
@@ -57,7 +57,7 @@ enum Repr {
 /// Lower and upper bound that hold for every non-negative value of the symbols; `None` where there is none.
 type Range = (Option<i64>, Option<i64>);
 
-/// A polynomial that is no constant, with what is asked of it often.
+/// A polynomial that is not a constant, with cached answers to frequent questions.
 struct Poly {
     /// Sorted by monomial; never a lone constant, no zero coefficients.
     terms: Vec<(Monomial, i64)>,
@@ -194,7 +194,7 @@ impl Dim {
         }
     }
 
-    /// The terms of what is no constant.
+    /// The terms of a dim that is not a constant.
     fn own_terms(&self) -> &[(Monomial, i64)] {
         match &self.0 {
             Repr::Const(_) => &[],
@@ -902,7 +902,7 @@ mod tests {
             x = half(&(x + Dim::ONE));
         }
         assert!(!x.is_overgrown() && half(&(x.clone() + Dim::ONE)).is_overgrown());
-        // A product of sums has as many terms as there are ways to choose from them.
+        // A product of sums has one term per choice of a term from each sum.
         let sums = (0..30).fold(Dim::ONE, |product, at| product * (s(at) + Dim::ONE));
         assert!(sums.is_overgrown());
         let powers = (0..40).fold(s(0) + s(1), |x, _| x.clone() * x);

@@ -227,8 +227,7 @@ pub struct Input {
 pub struct Graph {
     pub name: String,
     pub symbols: PrimaryMap<Sym, Symbol>,
-    /// Those symbols that data of this graph define; the others but for [`Graph::seed`] are told by the dims of inputs, or
-    /// by a graph around.
+    /// Symbols computed by nodes of this graph. All others, except [`Graph::seed`], come from dims of inputs or from an enclosing graph.
     pub data: BTreeMap<Sym, DataSymbol>,
     /// The symbol that stands for the seed of the run, in a graph that draws random numbers: its lower 63 bits.
     pub seed: Option<Sym>,
@@ -252,8 +251,8 @@ pub struct Graph {
     pub input_parts: BTreeMap<usize, (String, Part)>,
     /// The same of outputs.
     pub output_parts: BTreeMap<usize, (String, Part)>,
-    /// Those outputs, by number, whose rank only the run decides: their type is that of the highest rank, in which axes of size 1
-    /// stand behind those that the run's tensor has.
+    /// Outputs, by number, with a rank that only the run decides: their type has the highest rank, and the axes that the run's tensor lacks
+    /// come last, of size 1.
     pub any_rank: BTreeMap<usize, AnyRank>,
     /// Those of the last inputs and outputs that are one tensor, which the caller keeps.
     pub states: Vec<State>,

@@ -38,11 +38,11 @@ pub enum RhsLayout {
     /// Column panels as [`Op::Pack`] makes them: `[batch.., ceil(n/nr), k.., nr * depth]`; `n` is the true count.
     ///
     /// A row of a panel holds `depth` steps of the last inner axis, those of each column side by side; that axis of the
-    /// left-hand side is so many times as long. A depth of 4 is for products of bytes, one of 2 for those of i16.
+    /// left-hand side is `depth` times as long. A depth of 4 is for products of bytes, one of 2 for those of i16.
     Panels { nr: usize, depth: usize, n: Dim },
     /// As `Panels` of depth [`DOT_DEPTH`], for u8 on the left. In the first `short` rows along the last inner axis, neither the
     /// products of the first two bytes of a column with bytes of u8 nor those of the last two have a sum beyond 16 bits,
-    /// whatever these bytes are. Those rows come first in an order that each panel has for itself: `order`, the contraction's
+    /// for all values of these bytes. Those rows come first in an order that each panel has for itself: `order`, the contraction's
     /// third input, u16 `[batch.., ceil(n/nr), k..]`, gives the place of each row along that axis. Without this input they are in
     /// place. `pass/order.rs` makes it.
     Ordered { nr: usize, n: Dim, short: usize },
@@ -58,7 +58,7 @@ impl RhsLayout {
         }
     }
 
-    /// The same with so many columns in all, where they are panels.
+    /// The same with `columns` columns in all, if it is panels.
     pub fn with_columns(&self, columns: Dim) -> RhsLayout {
         let mut layout = self.clone();
         if let RhsLayout::Panels { n, .. } | RhsLayout::Ordered { n, .. } = &mut layout {
@@ -77,7 +77,7 @@ pub const PAIR_DEPTH: usize = 2;
 /// Digits of the left-hand side of an [`Op::Contract`], at most.
 pub const MOST_DIGITS: usize = 4;
 
-/// Codes of so many bits in an element of what [`Op::Dequantize`] reads, of type `element`; `None` for what it does not read.
+/// Codes of `bits` bits per element, of type `element`, of the input of [`Op::Dequantize`]; `None` for types that it does not read.
 pub fn codes_per_word(bits: usize, element: DType) -> Option<usize> {
     match (bits, element) {
         (8, DType::I8 | DType::U8) => Some(1),
@@ -95,8 +95,8 @@ pub fn code_shift(bits: usize, place: usize) -> usize {
 /// How [`Op::ScatterElements`] and [`Op::ScatterNd`] combine an update with what is there.
 pub type ScatterFn = Option<BinaryFn>;
 
-/// Shapes of results that the bodies do not tell, by number of the result: symbols of the graph around stand for sizes
-/// that are not the same in every body or iteration. Element type and rank are those that the bodies say.
+/// Result shapes that cannot be inferred from the bodies, by number of the result: symbols of the graph around stand for sizes that differ
+/// between bodies or iterations. Element type and rank are those of the bodies.
 pub type Shapes = BTreeMap<usize, Vec<Dim>>;
 
 /// A primitive operation of the tensor IR.
@@ -153,7 +153,7 @@ pub enum Op {
     /// the graph that nothing else reads, the result is that state's output (see [`super::State`]): the two are one tensor in the
     /// caller's memory, where nothing but `new` is written.
     ///
-    /// With `panel` the state lies in panels of so many elements along the axis: `new[lead.., i, rest..]` goes to
+    /// With `panel` the state lies in panels of `panel` elements along the axis: `new[lead.., i, rest..]` goes to
     /// `[lead.., (at + i) / panel, rest.., (at + i) % panel]`. That is the layout of [`Op::Pack`] where those elements are the
     /// columns of a right-hand side.
     Append { axis: usize, at: Dim, panel: Option<usize> },
@@ -189,7 +189,7 @@ pub enum Op {
     /// along it as i64. Stable: of equal elements the one with the lower index comes first. NaNs are equal to each
     /// other and above all numbers, as NumPy sorts them.
     Sort { axis: usize, descending: bool, take: Dim },
-    /// Boxes in the order of preference, of which those are dropped that overlap one kept before.
+    /// Boxes in the order of preference; a box that overlaps one kept before is dropped.
     ///
     /// Inputs `(y_lo, y_hi, x_lo, x_hi, candidate, limit)`: coordinates f32 `[rows.., m]`, bool `[rows.., m]`, f32 scalar.
     /// Result: i64 `[rows.., take]`, the positions of the first `take` boxes of each row that are kept, rising, then -1.
@@ -199,8 +199,8 @@ pub enum Op {
     Suppress { take: Dim },
     /// The leaf that each row reaches in each of several decision trees.
     ///
-    /// Inputs: [`Operands`](super::trees::Operands). Result: i32 `[n, trees]`. From a tree's root on, a step goes to the right or to
-    /// the left by what a column of the row is, as often as the longest path of the tree has steps. With `masks` there are tables
+    /// Inputs: [`Operands`](super::trees::Operands). Result: i32 `[n, trees]`. From a tree's root on, each step goes to the right or to the
+    /// left by the value of a column of the row, for the length of the tree's longest path. With `masks` there are tables
     /// that say the same in another way. The lowering of operators makes sure that all nodes, columns and leaves exist.
     Leaves(Trees),
     /// A loop over time: `body` runs `trip` times.

@@ -465,7 +465,7 @@ impl Parser<'_> {
     }
 }
 
-/// The bytes of one element; `None` where the text is none of the type.
+/// The bytes of one element; `None` where the text is not a value of the type.
 pub(crate) fn element_bytes(dtype: DType, text: &str, negative: bool) -> Option<Vec<u8>> {
     macro_rules! float {
         ($float:ty, $nan:expr, $convert:expr) => {{

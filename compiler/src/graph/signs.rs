@@ -23,7 +23,7 @@ pub fn has_no_minus_zero(graph: &Graph, value: ValueId) -> bool {
     no_minus_zero(graph, value, DEPTH)
 }
 
-/// Whether `test` holds for all elements of a constant that are no NaN.
+/// Whether `test` holds for all elements of a constant that are not NaN.
 pub fn all_elements(graph: &Graph, value: ValueId, test: &dyn Fn(f64) -> bool) -> bool {
     graph.is_made_of(value, &|tensor: &Tensor| {
         let elements = if tensor.len() <= MAX_ELEMENTS { tensor.to_f64s() } else { None };
@@ -117,7 +117,7 @@ fn has_nan(dtype: DType) -> bool {
     !matches!(dtype, DType::F6E2M3 | DType::F6E3M2 | DType::F4E2M1)
 }
 
-/// Whether a value is computed by what a sum may take in as the product that it adds.
+/// Whether a value is computed by an operation that a sum may absorb as the product that it adds.
 fn is_product(graph: &Graph, mut value: ValueId) -> bool {
     for _ in 0..DEPTH {
         match operation(graph, value) {

@@ -35,9 +35,8 @@ enum Element {
 }
 
 impl Builder<'_> {
-    /// Elements of an integer tensor as sizes. One that only run-time data tell becomes a symbol, the same for the same
-    /// element; a run in which it is negative, or more than `bound` of its number, fails. What is known here is given
-    /// as it is. Errors: the number of elements is not known.
+    /// Elements of an integer tensor as sizes. One known only at run time becomes a symbol, the same for the same element; the run fails if
+    /// it is negative or above its `bound`. Elements known here are given as they are. Errors: the number of elements is unknown.
     pub fn sizes(&mut self, value: ValueId, bound: &dyn Fn(usize) -> Option<Dim>) -> Result<Vec<Dim>> {
         let (vector, count) = self.integer_elements(value)?;
         (0..count)
@@ -120,8 +119,7 @@ impl Builder<'_> {
         Ok((0..count).map(known).collect())
     }
 
-    /// Elements of an integer tensor, of either sign: one that only run-time data tell is the difference of two
-    /// symbols, one of which is 0.
+    /// Elements of an integer tensor, of either sign: one known only at run time is the difference of two symbols, and one of the two is 0.
     pub fn integers(&mut self, value: ValueId) -> Result<Vec<Dim>> {
         let (value, count) = self.integer_elements(value)?;
         let mut parts = None;

@@ -80,7 +80,7 @@ impl Panels {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Growth {
     pub axis: usize,
-    /// How many elements there are along the axis before a run: no dim of an input tells.
+    /// The number of elements along the axis before a run, which is not a dim of an input.
     pub size: Sym,
     /// How many there are after it.
     pub next: Dim,
@@ -103,7 +103,7 @@ pub struct Choice {
     /// The pairs that [`pairs_of`] finds.
     pub found: bool,
     pub pairs: Vec<Pair>,
-    /// Elements along an axis that grows for which there is room; without it, a state is made for any number.
+    /// Capacity along an axis that grows, in elements; without it, it is chosen when a state is made.
     pub capacity: Option<usize>,
 }
 
@@ -168,7 +168,7 @@ fn names_after(input: &str) -> Vec<String> {
     names
 }
 
-/// Inputs that are named as those of pairs are, of the same rank, and have no output: caches that another model makes, such as those of
+/// Inputs with the names of paired inputs, of the same rank, but without an output: caches that another model makes, such as those of
 /// cross-attention.
 fn alone(graph: &Graph, pairs: &[Pair]) -> Vec<Pair> {
     let of = |name: &str| graph.inputs.iter().position(|input| input.name == name);
@@ -385,7 +385,7 @@ fn growing_axis(graph: &Graph, pair: &Pair, input: usize, output: usize) -> Resu
     let axis = match (pair.axis, &(0..from.len()).filter(grows).collect::<Vec<_>>()[..]) {
         (Some(axis), _) if axis < from.len() => axis,
         (Some(_), _) => return usage(format!("state {pair}: the input has rank {}", from.len())),
-        // Sizes that must be the same, whatever they are called.
+        // Sizes that must be the same, under any names.
         (None, []) if from.iter().zip(to).all(|(a, b)| a == b || !a.is_const() || !b.is_const()) => {
             return Ok(None);
         }
@@ -394,7 +394,7 @@ fn growing_axis(graph: &Graph, pair: &Pair, input: usize, output: usize) -> Resu
             let (from, to) = (text(from), text(to));
             return usage(format!(
                 "state {pair}: the shapes {from} and {to} differ, and {} axis of the input is a symbol to which the output \
-                 adds; INPUT=OUTPUT:AXIS tells which grows",
+                 adds; INPUT=OUTPUT:AXIS selects the one that grows",
                 if found.is_empty() { "no" } else { "more than one" }
             ));
         }
@@ -596,7 +596,7 @@ impl Graph {
         self.outputs.get(self.given_outputs() + state).map(|output| output.1) == input
     }
 
-    /// Whether a state is an input alone, of which the model has no output.
+    /// Whether a state is an input alone, without an output.
     pub fn is_alone(&self, state: usize) -> bool {
         let input = self.inputs.get(self.given_inputs() + state).map(|input| &input.name);
         self.is_kept(state) && self.outputs.get(self.given_outputs() + state).map(|(name, _)| name) == input
@@ -625,7 +625,7 @@ impl Graph {
         (0..self.input_ty(input).rank()).map(|axis| self.found_dim(input, axis)).collect()
     }
 
-    /// The symbols that a state tells: those of its tensors' dims and their sizes, by number.
+    /// The symbols that a state determines: its tensors' dims and its sizes, by number.
     pub fn state_symbols(&self) -> Vec<Sym> {
         let mut symbols: BTreeSet<Sym> = BTreeSet::new();
         for (at, state) in (self.given_inputs()..).zip(&self.states) {

@@ -61,7 +61,7 @@ impl std::fmt::Debug for Strings {
     }
 }
 
-/// Whether a graph, or one inside it, has strings that are no numbers yet, or calls that have no table yet.
+/// Whether a graph, or one inside it, has strings that are not yet numbers, or calls that have no table yet.
 pub fn has_strings(graph: &Graph) -> bool {
     let mut open = vec![graph];
     while let Some(graph) = open.pop() {

@@ -69,7 +69,7 @@ impl Taps {
     }
 
     /// The positions, rising, at which a tap begins or ceases to read the image: of two neighbours that none of them lies between, the
-    /// same taps do. `None` where only a run tells how more than two of them are ordered.
+    /// same taps do. `None` where only a run knows the order of more than two of them.
     pub fn breaks(&self) -> Option<Vec<Dim>> {
         let mut breaks: Vec<Dim> = vec![];
         for tap in 0..self.kernel {

@@ -59,7 +59,7 @@ impl Tensor {
         tensor
     }
 
-    /// A tensor of strings, with as many texts as the product of `shape`.
+    /// A tensor of strings; the product of `shape` is the number of texts.
     pub fn from_texts(shape: &[usize], texts: &[impl AsRef<[u8]>]) -> Tensor {
         let (mut data, mut end) = (vec![], 0);
         for text in texts {
@@ -120,7 +120,7 @@ impl Tensor {
         Tensor::new(dtype, vec![data.len() / dtype.size()], data.into())
     }
 
-    /// As many elements as `shape` has, from number `first` on.
+    /// The elements from number `first` on that fill `shape`.
     pub fn part(&self, first: usize, shape: &[usize]) -> Tensor {
         let end = first + shape.iter().product::<usize>();
         if self.dtype == DType::Str {

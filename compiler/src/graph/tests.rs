@@ -274,7 +274,7 @@ fn the_verifier_finds_broken_types_and_data() {
     assert!(broken(|g| g.values[v(1)].def = data(&ints)).contains("the data of v1 are i32[2]"));
     assert!(broken(|g| g.inputs[0].default = Some(ints)).contains("the default of input \"x\" is i32[2]"));
     let bad = Tensor { dtype: DType::Bool, shape: vec![1], data: Bytes::from(vec![2]) };
-    assert!(broken(|g| g.inputs[0].default = Some(bad)).contains("the byte 0x02, which is no bool"));
+    assert!(broken(|g| g.inputs[0].default = Some(bad)).contains("the byte 0x02, which is not a bool"));
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn nesting_is_finite() {
 
 const MAX: usize = verify::MAX_NESTING;
 
-/// `y = iota(k[0])`, and `z` the first elements of `x`, as many as there are positive ones.
+/// `y = iota(k[0])`, and `z` the first `n` elements of `x`, where `n` counts its positive ones.
 const LATE: &str = r#"graph "late" {
   symbol s0 "n"
   symbol s1 "?1" = v1[0]
@@ -415,7 +415,7 @@ fn bounds_come_from_definitions_and_assumptions() {
     assert_eq!(upper(&graph, &(free.clone() * Dim::from(3i64))), Some(n * Dim::from(12i64)));
 }
 
-/// Pairs and triples of the positive elements of `x`, of which there may be 2048, or `n`.
+/// Pairs and triples of the positive elements of `x`, at most 2048, or `n`.
 const MULTIPLIED: &str = include_str!("../../../tests/c/multiplied.onnxir");
 
 #[test]
@@ -439,7 +439,7 @@ fn bounds_out_of_proportion_are_not_reserved() {
         None,
         "as large as all pairs of the elements of an input of any size"
     );
-    // What the inputs tell is never allocated, however large.
+    // A size that follows from the inputs is never allocated by the run, however large.
     assert_eq!(Bounds::new(&open).reserved(&(n.clone() * n.clone())), Some(n.clone() * n));
 }
 

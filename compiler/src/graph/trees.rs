@@ -3,7 +3,7 @@
 /// How the tables of [`Op::Leaves`](super::Op::Leaves) are to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Trees {
-    /// `x` has at least as many columns.
+    /// `x` has at least this number of columns.
     pub features: usize,
     /// The steps of a row through all trees, of nodes.
     pub steps: usize,
@@ -40,8 +40,8 @@ pub struct Operands<T> {
     /// A step goes to the right where the column is at least as large as its low bound, and at most as large as its high bound.
     pub lows: T,
     pub highs: Option<T>,
-    /// Where the bounds of each node begin: the first is for columns that are no categories and for category 0, which
-    /// others follow; of such a column 0 is compared. Without it, node `m` has bound `m`.
+    /// Where the bounds of each node begin: the first is for columns without categories and for category 0, the others follow; of a column
+    /// without categories, 0 is compared. Without it, node `m` has bound `m`.
     pub starts: Option<T>,
     pub masks: Option<Masks<T>>,
 }
@@ -69,7 +69,7 @@ impl Trees {
     /// A step waits for three loads, one after the other, and has nine instructions, so that eight trees leave the processor idle.
     pub const SIDE_BY_SIDE: usize = 16;
 
-    /// The operands among all inputs; `None` if these are not as many as there must be.
+    /// The operands among all inputs; `None` if their number is wrong.
     pub fn operands<T: Copy>(&self, inputs: &[T]) -> Option<Operands<T>> {
         let mut rest = inputs.iter().copied();
         let operands = Operands {

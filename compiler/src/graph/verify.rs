@@ -3,15 +3,15 @@
 //! Of a graph and, recursively, of the bodies of its nodes it checks that
 //!
 //! 1. every id that a live part names (`order`, inputs, outputs, operands) exists;
-//! 2. every value is defined once: input `i` names a value whose definition is input `i`, result `k` of a
-//!    live node one whose definition is that node and `k`, and `order` names no node twice;
+//! 2. every value is defined once: input `i` names a value defined by input `i`, result `k` of a live node a value defined by that
+//!    node and `k`, and `order` names no node twice;
 //! 3. `order` is topological: operands are inputs, constants, or results of earlier nodes in it; so are
 //!    the graph's outputs;
 //! 4. constant dims are not negative, and symbols are declared by the outermost graph (a body by itself or
 //!    a graph around it);
 //! 5. the types of a node's results are those that `infer` gives for its operands;
 //! 6. axes of a reduction are sorted and distinct;
-//! 7. known elements are as many as the type has elements, and those of a constant are its data;
+//! 7. the number of known elements is that of the type; a constant's are its data;
 //! 8. a constant's data have its type and the length that the type calls for, bools are 0 or 1, and
 //!    sub-byte elements fit their width;
 //! 9. a deferred constant has a static type, the one `infer` gives; its operands are constants, and it does
@@ -33,8 +33,8 @@ use crate::graph::build::known_elements;
 use crate::graph::{AnyRank, Constant, DType, Def, Dim, Graph, NodeId, Op, Sym, Tensor, TensorType, ValueId};
 use crate::infer::infer;
 
-/// Deepest nesting of graphs, the outermost one counted. Whatever walks a graph recurses into its bodies: a graph is only as
-/// deep as the stack of who asked for it allows, see [`crate::import::Limits::nesting`], and never deeper than this.
+/// Deepest nesting of graphs, the outermost one counted. Walks of a graph recurse into its bodies: a graph is only as deep as the caller's
+/// stack allows, see [`crate::import::Limits::nesting`], and never deeper than this.
 pub const MAX_NESTING: usize = 512;
 
 /// Checks all rules; gives every violation.
@@ -233,7 +233,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// What holds of an operation whatever its operands.
+    /// What holds of an operation with any operands.
     fn operation(&mut self, op: &Op, place: &str) {
         match op {
             Op::Reduce { axes, .. } if axes.windows(2).any(|pair| pair[0] >= pair[1]) => {
@@ -265,7 +265,7 @@ impl Verifier<'_> {
         for (&at, AnyRank { rank, least }) in &self.graph.any_rank {
             let given = self.graph.given_outputs();
             if at >= given || self.graph.output_parts.contains_key(&at) {
-                self.report(format!("output {at} cannot have any rank: it is no tensor of its own"));
+                self.report(format!("output {at} cannot have any rank: it is not a tensor of its own"));
             } else if *least > self.graph.output_ty(at).rank() {
                 let ty = self.graph.output_ty(at);
                 self.report(format!("output {at} of type {ty} would have rank {least} at least"));
@@ -322,7 +322,7 @@ impl Verifier<'_> {
         }
         for &id in graph.order.iter().filter(|&&id| !appends.contains(id)) {
             if matches!(graph.nodes[id].op, Op::Append { .. }) {
-                self.report(format!("{id} appends to what is no state"));
+                self.report(format!("{id} appends to a value other than a state"));
             }
         }
     }

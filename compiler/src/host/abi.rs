@@ -132,7 +132,7 @@ impl TensorField {
 }
 
 impl FrameField {
-    /// In a frame with so many inputs.
+    /// In a frame with `inputs` inputs.
     pub fn offset(self, inputs: usize) -> i64 {
         match self {
             FrameField::Arena => frame::ARENA,

@@ -281,7 +281,7 @@ pub enum Address {
     Descriptor,
     /// The table of strings.
     Strings,
-    /// Words of the function's own, for what explains a failure: as many as [`crate::loops::lower::explain::REPORT_WORDS`].
+    /// Words of the function's own, [`crate::loops::lower::explain::REPORT_WORDS`] of them, for the code that explains a failure.
     Report,
 }
 
@@ -339,7 +339,7 @@ pub enum Place {
     Frame(Option<Frame>, FrameField),
     /// The address of the block in a slot.
     Block(Slot),
-    /// At an address, behind it by so many bytes.
+    /// At this number of bytes behind an address.
     At {
         ty: Type,
         base: Value,
@@ -347,8 +347,8 @@ pub enum Place {
     },
 }
 
-/// A function outside of the object: of the C library, or of a runtime that is linked where a model calls it. Integer
-/// parameters of 64 bits are sizes, and checked as such.
+/// A function outside of the object: from the C library, or from a runtime that is linked where a model calls it. Integer
+/// parameters of 64 bits are sizes and checked like sizes.
 #[derive(PartialEq, Debug)]
 pub struct Extern {
     pub name: &'static str,
@@ -390,7 +390,7 @@ pub enum Condition {
     Holds(Slot),
 }
 
-/// An operation. Its results are those of its [`Inst`]: one where the comment tells a value, else none.
+/// An operation. Its results are those of its [`Inst`]: one where the comment names a value, otherwise none.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Op {
     /// A value.
@@ -403,7 +403,7 @@ pub enum Op {
     Select(Value, Operand, Operand),
     /// An i64 of an i32 or an i8.
     Extend(Value),
-    /// The address behind another by so many bytes.
+    /// The address this number of bytes behind another.
     Offset(Value, Operand),
     /// The address of part number `index` of those of `bytes` each at `base`.
     Element {
@@ -425,13 +425,13 @@ pub enum Op {
 
     /// Makes a slot empty that held anything at all.
     Clear(Slot),
-    /// So many bytes from the caller for a slot, which is empty; fails without.
+    /// Allocates this number of bytes by the caller's function for a slot, which is empty; fails if it cannot.
     Allocate {
         slot: Slot,
         bytes: Operand,
         what: String,
     },
-    /// Lets a slot hold at least `bytes`, of which the first `used` stay; at least twice what it held where that is too
+    /// Lets a slot hold at least `bytes`, keeping the first `used`; at least twice what it held where that is too
     /// little, so that growing by small steps costs little. An empty slot is filled even for no bytes.
     Grow {
         slot: Slot,
@@ -471,7 +471,7 @@ pub enum Op {
         begin: Value,
         end: Value,
     },
-    /// Tells the caller that a step is done.
+    /// Informs the caller that a step is done.
     StepDone(i64),
 
     If {

@@ -18,7 +18,7 @@ pub mod verify;
 
 use crate::graph::Dim;
 
-/// What one step of the compiled program does; its number is what `step_done` is told.
+/// What one step of the compiled program does; its number is passed to `step_done`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StepInfo {
     /// Name of the kernel, or `copy` or `scan`.

@@ -13,7 +13,7 @@ fn malformed<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::malformed(Stage::Import, message))
 }
 
-/// Kind of an attribute. Where the discriminator is missing (IR version 1), the field that is set tells.
+/// Kind of an attribute. Where the discriminator is missing (IR version 1), it follows from the field that is set.
 pub fn kind(attribute: &AttributeProto) -> Result<AttrKind> {
     let name = attribute.name();
     let number = attribute.r#type.unwrap_or(0);

@@ -1,5 +1,5 @@
 //! How many channels a block has in a model that ONNX Runtime saved in its blocked layout, `com.microsoft.nchwc`. It is 8 or
-//! 16 by the machine that saved it, and no node says it; sizes of weights may tell.
+//! 16 by the machine that saved it, and no node says it; it may follow from sizes of weights.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use onnxc_proto::GraphProto;
 
 const DOMAIN: &str = "com.microsoft.nchwc";
 
-/// The number of channels, where the model tells it.
+/// The number of channels, where the model determines it.
 pub fn of_graph(graph: &GraphProto) -> Option<usize> {
     let dims: HashMap<&str, &[i64]> =
         graph.initializer.iter().map(|tensor| (tensor.name(), tensor.dims.as_slice())).collect();
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use onnxc_proto::build;
 
-    /// A convolution of so many filters that read so many channels, of whose result so many channels are kept.
+    /// The block of a model with one convolution of these filters and input channels that keeps `kept` channels of the result.
     fn told(filters: i64, channels: i64, kept: i64) -> Option<usize> {
         let own = |mut node: onnxc_proto::NodeProto| {
             node.domain = Some(DOMAIN.into());

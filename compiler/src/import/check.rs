@@ -63,7 +63,7 @@ impl Opsets {
 type Open<'p> = Vec<(&'p [NodeProto], Arc<Opsets>)>;
 
 impl Importer<'_> {
-    /// Reports what can be told without types about the bodies of a node that is not lowered: operators and
+    /// Reports what can be checked without types in the bodies of a node that is not lowered: operators and
     /// signatures, also inside the functions they call.
     pub(super) fn check_bodies(&mut self, node: &NodeProto, opsets: &Opsets) {
         let mut open: Open<'_> = Vec::new();
@@ -126,7 +126,7 @@ fn is_control_flow(row: &OpDef) -> bool {
     row.attributes.iter().any(|attribute| attribute.default.kind() == AttrKind::Graph)
 }
 
-/// Checks numbers of inputs and outputs, and attributes, as far as the node's text tells.
+/// Checks numbers of inputs and outputs, and attributes, as far as the node alone determines them.
 pub fn check_signature(row: &OpDef, node: &NodeProto) -> Result<()> {
     check_count("inputs", row.inputs, named(&node.input))?;
     check_count("outputs", row.outputs, named(&node.output))?;

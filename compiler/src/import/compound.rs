@@ -1,4 +1,4 @@
-//! Values that are no dense tensors at the border of the model: each of their columns is an input or output of its own.
+//! Values other than dense tensors at the border of the model: each of their columns is an input or output of its own.
 
 use onnxc_proto::ValueInfoProto;
 

@@ -1,7 +1,7 @@
 //! Choices between values of unlike ranks, such as an axis that is removed where its size is 1: what follows must be
 //! imported once for each rank. It becomes part of the bodies: `y = If(c){a} else {b}; rest` is the same as
 //! `If(c){y = a; rest} else {y = b; rest}`. A node whose rank depends on whether a dim is 1 is part of both bodies
-//! itself: `If(dim != 1){y = f(x); rest} else {y = f(x); rest}`, each of which knows the answer.
+//! itself: `If(dim != 1){y = f(x); rest} else {y = f(x); rest}`, where each branch knows the answer.
 //!
 //! Where nothing follows, or nothing that reads the value, the branches are joined: a result of the model may have a rank that only
 //! the run decides (`op::item::rank`).
@@ -22,7 +22,7 @@ use crate::scalar::CompareFn;
 /// `Importer::units`, or empty.
 const MARK: &str = "onnxc.continues";
 
-/// Dims of which bodies inside each other may know whether they are 1: each doubles what is imported, at least.
+/// Nesting of bodies that each know whether a dim is 1: every one at least doubles the import.
 const MAX_UNITS: usize = 4;
 
 /// What is left to import of a list of nodes.

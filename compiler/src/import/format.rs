@@ -1,6 +1,6 @@
-//! What a file is that is no ONNX model.
+//! Recognizes files that are not ONNX models.
 
-/// Bytes that are looked at to tell text.
+/// Bytes that are inspected to recognize text.
 const LOOK: usize = 512;
 
 /// Characters of a text that a message shows.
@@ -16,7 +16,7 @@ const FORMATS: &[(usize, &[u8], &str)] = &[
     (0, b"\x7fELF", "an ELF object or program"),
 ];
 
-/// Why bytes that are no message with a graph are none, where that can be told.
+/// Why bytes are not a message with a graph, where that is known.
 pub fn other(bytes: &[u8]) -> Option<String> {
     if bytes.is_empty() {
         return Some("not an ONNX file: it is empty".to_string());

@@ -1,5 +1,5 @@
-//! The bodies of Gradient nodes. Such a node names the graph that it differentiates: by what that takes, `xs` and `zs`, and by
-//! what it gives, `y`. Between these lie other nodes of the same list. Copies of them become a body of the node, which has
+//! The bodies of Gradient nodes. Such a node names the graph that it differentiates: its inputs are `xs` and `zs`, its result is `y`.
+//! Between these lie other nodes of the same list. Copies of them become a body of the node, which has
 //! all that it needs from there on, also where a Gradient of a Gradient copies the node itself.
 
 use std::borrow::Cow;
@@ -19,7 +19,7 @@ fn malformed<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::malformed(Stage::Import, message))
 }
 
-/// Primitives that the copy of a node counts as: with its attributes it takes as much memory as so many.
+/// Primitives that the copy of a node counts as: with its attributes it takes as much memory as two.
 const COPY: u64 = 2;
 
 fn is_gradient(node: &NodeProto) -> bool {
@@ -88,7 +88,7 @@ impl Importer<'_> {
         let mut given: HashSet<&str> = HashSet::new();
         for name in &inputs {
             if !definers.contains_key(name.as_str()) && scope.get(name).is_none() {
-                return malformed(format!("xs or zs names `{name}`, which is no value of this graph"));
+                return malformed(format!("xs or zs names `{name}`, which is not a value of this graph"));
             }
             if !given.insert(name) {
                 return malformed(format!("xs and zs name `{name}` twice"));

@@ -13,7 +13,7 @@ use crate::error::{Error, Result, Stage};
 use crate::graph::{Builder, DType, Dim, Graph, Part, Symbol, TensorType};
 use crate::op::item::{Elements, Item, ItemType, Kind, Layout};
 
-/// The columns of a graph input that is no dense tensor.
+/// The columns of a graph input other than a dense tensor.
 pub struct Columns {
     pub layout: Layout,
     pub ports: Vec<(Part, TensorType)>,
@@ -22,7 +22,7 @@ pub struct Columns {
 }
 
 impl Types {
-    /// The columns of a graph input that is no dense tensor. Those of a sparse tensor are of none of the layouts: see
+    /// The columns of a graph input other than a dense tensor. Those of a sparse tensor have no layout: see
     /// [`Columns`].
     pub fn compound_input(&mut self, graph: &mut Graph, info: &ValueInfoProto) -> Result<Columns> {
         let ty = info
@@ -141,7 +141,7 @@ pub fn item_deviation(info: &ValueInfoProto, item: &Item, b: &Builder<'_>) -> Op
     (!agrees).then(|| (Rule::DeclaredType, message()))
 }
 
-/// Fails for an output that is nothing a model can give, whatever computes it.
+/// Fails for an output of a type that no node can give.
 pub fn check_output(info: &ValueInfoProto) -> Result<()> {
     match (&info.r#type, tensor_type(info)) {
         (Some(ty), Err(_)) if !is_tensor(info) => match value_type(ty) {
@@ -242,7 +242,7 @@ fn value_type(ty: &TypeProto) -> Result<ValueType<'_>> {
     })
 }
 
-/// The type of an optional's element in an attribute: sizes that it does not tell are 0.
+/// The type of an optional's element in an attribute: unknown sizes are 0.
 pub fn element_type(ty: &TypeProto) -> Result<ItemType> {
     let declared = value_type(ty)?;
     let size = |dim: &Dimension| match declared_dim(dim) {

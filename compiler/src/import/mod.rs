@@ -79,8 +79,8 @@ pub struct Limits {
     /// as one at least; and once more for each time that a body it is in is copied. Of those that a node of the model's own
     /// graph becomes the first few are not counted: the file pays for them.
     pub primitives: u64,
-    /// Functions and bodies inside each other. The import recurses, and so does what follows, through as many; each takes
-    /// some 6 KiB of stack. The default does with 2 MiB, the stack of a thread.
+    /// Maximum nesting of functions and bodies. The import and the later stages recurse to this depth; each level takes some 6 KiB of
+    /// stack. The default fits 2 MiB, the stack of a thread.
     pub nesting: u32,
     /// Bytes of constants that are larger than in the file: sparse tensors and types below 8 bits.
     pub expanded_bytes: u64,
@@ -102,9 +102,9 @@ pub struct ImportOptions {
     /// Leave initializers that are also inputs to the caller, who may override them. Else they are constants, which is how
     /// exporters that list every initializer as an input mean them.
     pub overridable_defaults: bool,
-    /// Refuse what else gives a warning.
+    /// Treat warnings as errors.
     pub strict: bool,
-    /// Channels to a block of the layout `com.microsoft.nchwc`, for models that do not tell.
+    /// Channels per block of the layout `com.microsoft.nchwc`, for models that do not determine it.
     pub nchwc_block: Option<usize>,
     /// What of the model is state.
     pub state: Choice,
@@ -232,7 +232,7 @@ fn import_once(
     }
     importer.errors.extend(importer.exhausted.take());
     if importer.stopped && importer.errors.is_empty() {
-        let message = format!("the walk ended after {MAX_ERRORS} problems, each of which another one hides");
+        let message = format!("the walk ended after {MAX_ERRORS} problems that each hide another one");
         importer.errors.push(Error::new(Stage::Import, Kind::Budget, message));
     }
     let Importer { mut errors, log, .. } = importer;
@@ -298,7 +298,7 @@ struct Importer<'m> {
     reports: u64,
     /// The walk has ended early; nothing more is reported.
     stopped: bool,
-    /// What ended it, if that was no problem of a node: reports may be taken back for another way to import a node.
+    /// What ended it, other than a problem of a node: reports may be taken back for another way to import a node.
     exhausted: Option<Error>,
     primitives_left: u64,
     /// Functions and bodies around the current node.

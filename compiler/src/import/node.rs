@@ -38,7 +38,7 @@ impl<'m> Importer<'m> {
         }
     }
 
-    /// Imports nodes up to one that is imported with all that follows it; tells what is left then.
+    /// Imports nodes up to one that is imported with all that follows it; gives the remaining ones.
     fn nodes_of(
         &mut self,
         b: &mut Builder<'_>,
@@ -453,7 +453,7 @@ fn name_columns(b: &mut Builder<'_>, name: &str, item: &Item) {
             Some(_) if !own.is_empty() => {}
             Some(Part::Whole) => *own = name.to_string(),
             Some(part) => *own = format!("{name}.{}", part.name()),
-            // An element of a list is named by what gives it.
+            // An element of a list keeps the name of the node that gives it.
             None => {}
         }
     }

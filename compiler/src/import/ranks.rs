@@ -49,7 +49,7 @@ pub(super) fn search(
 ) -> std::result::Result<Import, Vec<Error>> {
     let Some(graph) = &model.graph else { return Err(errors) };
     let open = open_inputs(graph, &options.input_shapes);
-    // A problem of a node that no open input reaches stays, whichever ranks these have.
+    // A problem of a node that no open input reaches stays for any ranks of these.
     let is_other = |error: &Error| error.kind != Kind::Unsupported || error.node.is_some();
     let tries = open.len() * RANKS.count();
     if tries == 0 || errors.iter().any(is_other) || tries.saturating_mul(graph.node.len()) > MAX_NODES {

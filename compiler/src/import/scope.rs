@@ -56,7 +56,7 @@ pub struct Scope<'p> {
     pub declared: HashMap<&'p str, &'p ValueInfoProto>,
     /// Declared types of the model's outputs.
     pub declared_outputs: HashMap<String, TensorType>,
-    /// Ranks of values, as far as declared ones tell them.
+    /// Ranks of values, as far as they follow from declared ones.
     pub ranks: HashMap<String, usize>,
     /// Outputs that may have a rank which only the run decides, unless a node reads them.
     any_rank: HashSet<String>,

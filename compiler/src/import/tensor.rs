@@ -95,7 +95,7 @@ impl<'m> Constants<'m> {
         }
     }
 
-    /// Counts the dense form of a sparse tensor of which the file has `stored` bytes.
+    /// Counts the dense form of a sparse tensor that takes `stored` bytes in the file.
     fn charge_sparse(&mut self, dense: u64, stored: u64) -> Result<()> {
         let beyond = dense.saturating_sub(stored.saturating_mul(SPARSE_RATIO));
         self.sparse_left = self.sparse_left.checked_sub(beyond).ok_or_else(|| {

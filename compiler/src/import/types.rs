@@ -24,7 +24,7 @@ pub struct DimPin {
 }
 
 impl DimPin {
-    /// The input and the axis that the target names if it is no symbol.
+    /// The input and the axis that the target names, if it is not a symbol.
     pub fn input_axis(&self) -> Option<(&str, usize)> {
         let (input, axis) = self.target.rsplit_once(':')?;
         Some((input, axis.parse().ok()?))
@@ -167,7 +167,7 @@ impl Types {
         let Some(dims) = self.dims(info) else {
             let message = match tensor_type(info) {
                 Ok(_) => format!("--input-dim {}={}: {}", pin.target, pin.size, unknown_rank(name)),
-                Err(_) => format!("input `{name}` is no tensor, and has no axes"),
+                Err(_) => format!("input `{name}` is not a tensor, and has no axes"),
             };
             return Err(usage(message));
         };
@@ -361,7 +361,7 @@ pub fn tensor_type(info: &ValueInfoProto) -> Result<(DType, Option<&[Dimension]>
     let value = info.r#type.as_ref().and_then(|ty| ty.value.as_ref());
     let tensor = match value {
         Some(TypeValue::TensorType(tensor)) => tensor,
-        Some(_) => return Err(Error::unsupported(Stage::Import, "it is no tensor")),
+        Some(_) => return Err(Error::unsupported(Stage::Import, "it is not a tensor")),
         None => return Err(Error::malformed(Stage::Import, "the type is missing")),
     };
     let dtype = dtype(tensor.elem_type())?;
@@ -370,7 +370,7 @@ pub fn tensor_type(info: &ValueInfoProto) -> Result<(DType, Option<&[Dimension]>
 
 /// A type for messages: `seq(f32[N, 3])`.
 pub fn describe(ty: &TypeProto) -> String {
-    // Types nest as unary wrappers, so the text is a list of openings and as many closings.
+    // Types nest as unary wrappers, so the text is a list of openings and the same number of closings.
     let (mut text, mut closings, mut ty) = (String::new(), 0, Some(ty));
     while let Some(value) = ty.and_then(|ty| ty.value.as_ref()) {
         ty = match value {

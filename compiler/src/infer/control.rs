@@ -20,7 +20,7 @@ pub fn scan(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
     if *conditional {
         let straight = *scans == 0 && !reverse.contains(&true);
         if !straight || *states == 0 || !is_condition(inputs[0]) {
-            return fail("scan: a condition that is no state, or that does not fit scanned inputs");
+            return fail("scan: a condition that is not a state, or that does not fit scanned inputs");
         }
     }
     for (at, input) in body.inputs.iter().enumerate() {
@@ -88,7 +88,7 @@ fn same_form(a: &TensorType, b: &TensorType) -> bool {
     a.dtype == b.dtype && a.rank() == b.rank()
 }
 
-/// Results whose shapes the bodies do not tell get those of `shapes`.
+/// Result shapes that cannot be inferred from the bodies come from `shapes`.
 fn with_shapes(mut results: Vec<TensorType>, shapes: &Shapes) -> Result<Vec<TensorType>> {
     for (&at, shape) in shapes {
         match results.get_mut(at) {

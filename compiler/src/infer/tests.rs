@@ -1,4 +1,4 @@
-//! What primitives need of the sizes of their operands, told by constants or by symbols.
+//! What primitives need of the sizes of their operands, constants or symbols.
 
 use super::*;
 use crate::graph::Sym;
@@ -46,7 +46,7 @@ fn operands_must_fit_each_other() {
     holds(&scatter, &three, &[&[3, 4], &[2, 9], &[2, 9]], &[&[3, 4], &[2, 2], &[2, 1]]);
     let ranks = types(&three, &[&[3, 4], &[2], &[2]], false);
     assert!(infer(&scatter, &ranks.iter().collect::<Vec<_>>()).is_err());
-    // An axis that the data do not have is named, whatever the indices are.
+    // An axis that the data do not have is named for any indices.
     let far = types(&three, &[&[3, 4], &[3, 4, 5], &[3, 4, 5]], false);
     for op in [Op::ScatterElements { axis: 2, combine: None }, Op::GatherElements { axis: 2 }] {
         let count = if matches!(op, Op::GatherElements { .. }) { 2 } else { 3 };

@@ -1,4 +1,4 @@
-//! Runs loops and choices: their bodies are graphs whose symbols include those of the graphs around.
+//! Runs loops and choices: their bodies are graphs that share the symbols of the graphs around.
 
 use super::run::{Constants, Symbols, check_assumptions, run_graph, usage};
 use super::{constant, movement, type_of};
@@ -138,13 +138,17 @@ fn element(tensor: &Tensor, at: usize) -> Tensor {
 }
 
 /// Tensors of one shape under a new first axis; `ty` is their type, for when there are none; then
-/// sizes that no step told are 0 where `late`.
+/// sizes unknown without a step are 0 where `late`.
 fn stack(parts: Vec<Tensor>, ty: &TensorType, symbols: &Symbols, late: bool) -> Result<Tensor> {
     let Some(first) = parts.first() else {
         let sizes = ty.shape.iter().map(|dim| {
             let known = dim.eval(&|sym| symbols[sym]).and_then(|size| usize::try_from(size).ok());
             known.or(late.then_some(0)).ok_or_else(|| {
-                Error::new(Stage::Run, Kind::Usage, format!("a scan of no steps cannot tell the size {dim}"))
+                Error::new(
+                    Stage::Run,
+                    Kind::Usage,
+                    format!("a scan of no steps cannot determine the size {dim}"),
+                )
             })
         });
         let shape = std::iter::once(Ok(0)).chain(sizes).collect::<Result<Vec<usize>>>()?;

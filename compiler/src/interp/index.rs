@@ -54,7 +54,7 @@ fn resolve(index: i64, extent: usize, indices: &Tensor, at: usize, name: &Operan
 /// `shape` is the inferred `data.shape[..axis] ++ indices.shape ++ data.shape[axis+1..]`.
 fn gather(data: &Tensor, indices: &Tensor, axis: usize, shape: &[usize], name: &Operand) -> Result<Tensor> {
     let mut out = zeroed(data.dtype, shape)?;
-    // Nothing is read, whatever the indices are.
+    // Nothing is read for any indices.
     if out.is_empty() {
         return Ok(Tensor::new(data.dtype, shape.to_vec(), Bytes::from(out)));
     }
@@ -161,7 +161,7 @@ fn gather_nd(
     name: &Operand,
 ) -> Result<Tensor> {
     let mut out = zeroed(data.dtype, shape)?;
-    // Nothing is read, whatever the indices are.
+    // Nothing is read for any indices.
     if out.is_empty() {
         return Ok(Tensor::new(data.dtype, shape.to_vec(), Bytes::from(out)));
     }

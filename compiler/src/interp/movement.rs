@@ -1,4 +1,4 @@
-//! Primitives that only move elements: strided copies of the element's bytes, whatever they mean.
+//! Primitives that only move elements: strided copies of the element's bytes, regardless of their meaning.
 
 use bytes::Bytes;
 
@@ -149,7 +149,7 @@ fn merge_axes(shape: &mut Vec<usize>, from: &mut Vec<isize>, to: &mut Vec<isize>
     }
 }
 
-/// A tensor of `shape` whose elements are those of a view of `x`.
+/// A tensor of `shape` with the elements of a view of `x`.
 pub fn read_view(x: &Tensor, view: View, shape: &[usize]) -> Result<Tensor> {
     let mut data = zeroed(x.dtype, shape)?;
     copy(shape, x.dtype.size(), (&x.data, view), (&mut data, View::whole(shape)));
@@ -209,7 +209,7 @@ pub fn window(
     all.extend(scaled(strides_of));
     all.extend(scaled(dilations));
     all.extend_from_slice(&own[first + rank..]);
-    // Axes of one position are not stepped along, whatever their stride.
+    // Axes of one position are not stepped along, so their strides do not matter.
     all.iter_mut().zip(shape).filter(|(_, size)| **size == 1).for_each(|(stride, _)| *stride = 0);
     read_view(x, View { offset: 0, strides: all }, shape)
 }

@@ -1,4 +1,4 @@
-//! What it costs to evaluate operations, told from their types alone: constants are evaluated by the compiler as long as
+//! What it costs to evaluate operations, estimated from their types alone: constants are evaluated by the compiler as long as
 //! that takes seconds. What costs more is left to the run.
 
 use crate::graph::{Graph, Op, TensorType};
@@ -18,7 +18,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// For a model with so many bytes of constant data.
+    /// For a model with `bytes` bytes of constant data.
     pub fn for_data(bytes: u64) -> Budget {
         Budget { left: bytes.saturating_mul(PER_BYTE).saturating_add(BASE) }
     }

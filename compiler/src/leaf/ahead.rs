@@ -100,7 +100,7 @@ mod tests {
         crate::vector::tests::after(body, |func| run(func, Isa::NEON, &REGISTERS))
     }
 
-    /// A chain of so many operations on `v100`, whose last result is `v{100 + count}`.
+    /// A chain of `count` operations on `v100` up to `v{100 + count}`.
     fn chain(count: usize) -> Vec<String> {
         (0..count).map(|at| format!("v{} = mul f32x4 v{}, v100", 101 + at, 100 + at)).collect()
     }
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(found[..3], [written[0], written[1], last[0]]);
     }
 
-    /// As many values as there are registers live beside the chain: a load stays where it was.
+    /// Live values beside the chain fill all registers: a load stays where it was.
     #[test]
     fn no_more_values_at_once_than_registers() {
         for (others, moves) in [(0, true), (20, true), (32, false)] {

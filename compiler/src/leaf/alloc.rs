@@ -151,7 +151,7 @@ impl<'a> Allocated<'a> {
         of.iter().copied().filter(|&n| written.contains(PReg::new(n.into(), class))).collect()
     }
 
-    /// Follows the values through the allocated function, and tells where a wrong one is read.
+    /// Follows the values through the allocated function, and reports where a wrong one is read.
     #[cfg(test)]
     pub fn check(&self) -> Result<(), String> {
         let machine = machine(self.program.registers);

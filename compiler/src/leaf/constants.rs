@@ -1,8 +1,8 @@
 //! Constants in registers that are free wherever they would be kept.
 //!
 //! Selection leaves the constants of a vector operation in memory, where they take no register. In a loop each is then one more
-//! load, of which a core has two per cycle: as many as multiply-adds or products of bytes, which have loads of their own to
-//! wait for. And the instruction is longer. Where a register is free in all blocks between the entry and the last read in a
+//! load. A core has two per cycle, the same number as multiply-adds or products of bytes, which have their own loads to wait for. And the
+//! instruction is longer. Where a register is free in all blocks between the entry and the last read in a
 //! loop, the constant is loaded at the entry instead. Those that the innermost loops read most come first.
 
 use std::collections::BTreeMap;
@@ -185,7 +185,7 @@ block3:
         assert!(!found.iter().any(|line| line.starts_with("v10") && line.contains("0x40")));
     }
 
-    /// With 16 registers, of which two are spared, and two or three that the loop takes itself.
+    /// With 16 registers, two of them spared, and two or three that the loop takes itself.
     #[test]
     fn constants_that_would_be_spilled_stay_in_memory() {
         let in_registers =

@@ -4,8 +4,8 @@
 //! [`compile`] takes a kernel of the loop IR that was lowered for leaf kernels: `vector` turns it into the
 //! vector IR, `ahead` moves loads up and `constants` gives registers to constants of loops where the machine wants it, `alloc` gives
 //! registers to all other values, and the module of the architecture makes machine code. What the processor has is an `Isa` value.
-//! Lanes have 32 or 64 bits; smaller elements are widened when they are loaded and packed before they are stored, so that a kernel of
-//! mixed types has as many lanes as a vector holds of the widest. What the vector IR refuses is compiled by Cranelift at its own width.
+//! Lanes have 32 or 64 bits; smaller elements are widened when they are loaded and packed before they are stored, so that the widest type
+//! determines the lanes of a kernel of mixed types. What the vector IR refuses is compiled by Cranelift at its own width.
 
 pub mod aarch64;
 mod ahead;

@@ -357,7 +357,7 @@ mod tests {
         // A column from the fifth on: the rest alone may be -5.
         let shifted = row.scale(&width).add(&column).add_dim(&Dim::from(-5i64));
         assert!(quotient(&shifted, &width).starts_with("floordiv("), "{}", quotient(&shifted, &width));
-        // Rows of a size that the run tells: they are taken out one by one.
+        // Rows of a size known only at run time: they are taken out one by one.
         let [size, from, to, start] = [0, 1, 2, 3].map(|sym| Dim::sym(crate::graph::Sym::new(sym)));
         let rows = size.clone() * from.clone() - size.clone() * to.clone();
         let cut = row.scale(&size).add(&column).add_dim(&(rows + start.clone()));

@@ -107,7 +107,7 @@ impl Nest {
         }
     }
 
-    /// Steps of the innermost axis, a divisor of its extent, from block to block of which an index divides it: the least.
+    /// The least divisor of the innermost axis's extent by which an index divides it: the steps of a block.
     fn division(&mut self) -> Option<usize> {
         let Axis { var, extent, .. } = self.axes.last()?.clone();
         let mut found = Vec::new();
@@ -241,7 +241,7 @@ pub fn widths(lanes: usize) -> Vec<usize> {
     if lanes > 8 { vec![lanes, lanes / 2, lanes / 4] } else { vec![lanes] }
 }
 
-/// Whether a loop of `extent` steps that can run in so many lanes has any vector.
+/// Whether a loop of `extent` steps that can run in `lanes` lanes fills a vector.
 fn fills_vectors(extent: &Dim, lanes: usize) -> bool {
     let least = widths(lanes).last().copied().unwrap_or(lanes) as i64;
     lanes > 1 && extent.as_const().is_none_or(|extent| extent >= least)
@@ -496,8 +496,8 @@ fn depends(expr: &Expr, varying: &Varying) -> bool {
 /// Lanes in which a loop over `var` can run: its statements are straight-line, every access moves by one element
 /// or none with `var`, and all values that change with it have types that the target has vectors of. 1 where it cannot.
 ///
-/// For leaf kernels types may be mixed; there are as many lanes as a vector holds of the widest, so that no value takes
-/// more than one register. Others have vectors of one type at a time.
+/// For leaf kernels types may be mixed; the widest one determines the lanes, so that no value takes more than one register. Others have
+/// vectors of one type at a time.
 pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -> usize {
     let mut varying = Varying { vars: HashSet::from([var]), stored: HashSet::new() };
     let mut types = Types::new(target);

@@ -43,7 +43,7 @@ impl TileDecl {
         (!known || !fits || !whole).then(|| format!("a tile of {dtype}[{rows}, {columns}]"))
     }
 
-    /// Why `self += a * b` is none of the products.
+    /// Why `self += a * b` is not a supported product.
     pub fn dot_fault(&self, a: &TileDecl, b: &TileDecl) -> Option<String> {
         let bytes = |tile: &TileDecl| matches!(tile.dtype, DType::I8 | DType::U8);
         let types = self.dtype == DType::I32 && bytes(a) && bytes(b);

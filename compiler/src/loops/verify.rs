@@ -405,7 +405,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Smallest and largest value of an index whose variables have such.
+    /// Bounds of an index, if all its variables have bounds.
     fn range(&self, index: &Index) -> Option<(i64, i64)> {
         let constant = index.constant.as_const()?;
         let mut sum = (constant, constant);
@@ -474,7 +474,7 @@ impl Verifier<'_> {
     fn expr_depends(&self, expr: &Expr, test: &dyn Fn(&Bound) -> bool) -> bool {
         match expr {
             Expr::Var(var) => self.scope.get(var).is_some_and(test),
-            // What a register holds depends on whatever it was computed from.
+            // The value of a register depends on all that it was computed from.
             Expr::Get { .. } => true,
             _ => {
                 expr.indices().into_iter().any(|index| self.index_depends(index, test))

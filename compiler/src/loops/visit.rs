@@ -153,8 +153,8 @@ pub fn substitute(body: &mut [Stmt], var: Var, by: &Index) {
 
 /// Removes loops that are known to run no iteration, stores to buffers of no element, and loops and branches around nothing.
 ///
-/// A result may be empty by what the run checks, where the loops count by what was known before: they run no iteration,
-/// and only the buffer tells.
+/// The run may check that a result is empty, while the loops count by earlier knowledge: they run no iteration, and only the buffer shows
+/// it.
 pub fn drop_idle(kernel: &mut Kernel) {
     drop_idle_of(&mut kernel.body, &kernel.buffers);
 }

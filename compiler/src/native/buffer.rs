@@ -72,7 +72,7 @@ impl Buffer {
     pub fn output(memory: Memory, shape: Option<&[usize]>, info: &abi::ValueInfo) -> Result<Buffer> {
         let mut buffer = Buffer::new(info, true)?;
         buffer.dims = info.dims.iter().map(|dim| dim.unwrap_or(0)).collect();
-        // What texts need only the run tells.
+        // Only the run knows the size of texts.
         let Some(shape) = shape.filter(|_| buffer.dtype != DType::Str) else { return Ok(buffer) };
         buffer.late = false;
         buffer.dims = shape.iter().map(|&size| size as i64).collect();

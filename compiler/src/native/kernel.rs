@@ -18,7 +18,7 @@ pub struct LoadedKernel {
 }
 
 impl LoadedKernel {
-    /// The code of a kernel of so many buffers, which is trusted: it is the compiler's own, for this machine.
+    /// The code of a kernel with `buffers` buffers, which is trusted: it is the compiler's own, for this machine.
     pub fn new(code: &[u8], buffers: usize) -> Result<LoadedKernel> {
         let failed = |error: std::io::Error| io(format!("memory for a kernel's code: {error}"));
         let mut page = MmapMut::map_anon(code.len().max(1)).map_err(failed)?;

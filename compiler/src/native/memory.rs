@@ -185,7 +185,7 @@ mod pages {
     fn page() -> usize {
         // SAFETY: `sysconf` reads nothing of this program.
         let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        usize::try_from(bytes).expect("every system tells the size of its pages")
+        usize::try_from(bytes).expect("every system reports the size of its pages")
     }
 
     impl Pages {
@@ -231,7 +231,7 @@ mod pages {
     impl std::ops::Deref for Pages {
         type Target = [u8];
         fn deref(&self) -> &[u8] {
-            // SAFETY: so many bytes are mapped, readable and initialised by the system.
+            // SAFETY: `self.bytes` bytes are mapped, readable and initialised by the system.
             unsafe { std::slice::from_raw_parts(self.inner(), self.bytes) }
         }
     }

@@ -1,9 +1,9 @@
 //! Shape agreements: what the shapes of a node's inputs must have in common. Every row of the operator table states
-//! them as text ([`text`] has the grammar), and [`check`] holds a node against them before it is lowered: what constants
-//! tell is an error here, what symbols or data tell becomes an assumption that the run checks before it writes anything.
+//! them as text ([`text`] has the grammar), and [`check`] holds a node against them before it is lowered: a conflict of constants is an
+//! error here, one that depends on symbols or data becomes an assumption that the run checks before it writes anything.
 //!
 //! - `W[M, C, K..]`: input `W` has these dims. A name with a capital stands for a size; where it occurs again, the size is
-//!   the same. `K..` stands for any number of dims, `..axis` for as many as the attribute `axis` says, `_` for any dim.
+//!   the same. `K..` stands for any number of dims, `..axis` for the number that the attribute `axis` gives, `_` for any dim.
 //!   `N|1` is either of both. `[N] | [N, C]` are shapes of unlike ranks. A variadic input is each of its values.
 //! - `broadcast(A, B)`: the shapes broadcast as NumPy's do; `broadcast(C -> [M, N])`: `C` broadcasts to that shape.
 //! - `I <= A`, `C = G * group`: of sizes, of numbers, and, dim by dim, of runs such as `K..`.
@@ -25,8 +25,7 @@ use crate::graph::{Dim, Requirement, ValueId};
 use crate::infer::broadcast_shapes;
 use text::{Agreement, Claim, Expr, Guard, Operand, Operator, Term};
 
-/// Agreements of a row that has none: any shapes do, or those that only lowering can tell, from values, bodies or an
-/// equation.
+/// Agreements of a row that has none: any shapes do, or those that only lowering can determine, from values, bodies or an equation.
 pub const ANY: &[&str] = &[];
 
 /// Holds a node's inputs against the agreements of its row.
@@ -234,7 +233,7 @@ impl Checker<'_, '_, '_> {
         if let Some(wanted) = self.value(size) {
             let requirement = Requirement::equal(dim.clone(), wanted);
             self.require(requirement, &|cx, own| own.says(place, cx.wording(size)))?;
-            // Constants tell more than symbols.
+            // Constants are more precise than symbols.
             if let Expr::Name(name) = size
                 && dim.is_const()
                 && let Some(bound) = self.dims.get_mut(*name).filter(|bound| !bound.dim.is_const())

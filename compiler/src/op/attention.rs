@@ -389,8 +389,8 @@ fn widened_mask(b: &mut Builder<'_>, mask: ValueId, keys: &Dim) -> Result<ValueI
     b.pad(mask, fill, vec![Dim::ZERO; shape.len()], hi)
 }
 
-/// How far each key lies behind its query: `[q, k]`, or `[B, 1, q, k]` where `lengths` tells each row's count
-/// of keys. Keys of the past come before all queries.
+/// How far each key lies behind its query: `[q, k]`, or `[B, 1, q, k]` where `lengths` has each row's count of keys. Keys of the past come
+/// before all queries.
 fn distance(
     b: &mut Builder<'_>,
     shape: &[Dim],

@@ -125,7 +125,7 @@ fn shift(b: &mut Builder<'_>, function: BinaryFn, x: ValueId, count: u32) -> Res
     b.binary_scalar(function, x, f64::from(count))
 }
 
-/// The magnitude of `x` less a multiple of pi/2, within pi/4, and that multiple, u64, of which the lowest two bits count.
+/// The magnitude of `x` less a multiple of pi/2, within pi/4, and that multiple, u64, whose lowest two bits count.
 ///
 /// With `|x| = m 2^e`, a bit of 2/pi of weight `2^-j` counts for `m 2^(e - j)` quarters of a turn: whole turns where
 /// `j < e - 1`. Of the 192 bits from there on the product with `m` is exact, modulo 4.
@@ -173,7 +173,7 @@ fn window(b: &mut Builder<'_>, field: ValueId) -> Result<[ValueId; 3]> {
     let table = b.constant(Tensor::from_slice(&[words.len()], &words));
     let start = b.cast(field, DType::I64)?;
     let start = b.binary_scalar(BinaryFn::Sub, start, 1075.0 + 1.0 + 1.0 - 64.0)?;
-    // Fields that are none of a finite magnitude from 2^30 on would lead out of the table.
+    // Fields of other magnitudes than finite ones from 2^30 on would index beyond the table.
     let start = b.binary_scalar(BinaryFn::Max, start, 0.0)?;
     let start = b.binary_scalar(BinaryFn::Min, start, f64::from(2046 - 1075 - 2 + 64))?;
     let word = b.binary_scalar(BinaryFn::Div, start, 64.0)?;

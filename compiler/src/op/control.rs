@@ -265,7 +265,7 @@ struct Merged {
     late: Vec<(Sym, Option<Dim>)>,
 }
 
-/// Sizes that differ: where dims around tell both, the condition tells which it is before a body runs. The others are
+/// Sizes that differ: where dims around the bodies determine both, the condition selects one before a body runs. The others are
 /// known afterwards, from one more result.
 fn merge(
     cx: &mut NodeCx<'_, '_>,

@@ -130,7 +130,7 @@ fn groups(cx: &NodeCx<'_, '_>) -> Result<usize> {
     }
 }
 
-/// Kernel extents: those of the weights, which `kernel_shape` must repeat; symbols where neither tells them.
+/// Kernel extents: those of the weights, which `kernel_shape` must repeat; symbols where neither is known.
 pub fn kernel_dims(cx: &NodeCx<'_, '_>, w: ValueId, rank: usize) -> Result<Vec<Dim>> {
     let ty = cx.b.ty(w);
     if ty.rank() != rank + 2 {

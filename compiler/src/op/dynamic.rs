@@ -48,8 +48,7 @@ impl AxisMask {
         cx.b.require(Requirement::equal(valid, Dim::ONE).stated(self.rule.clone(), &[]))
     }
 
-    /// The same mask, valid only where the axes of `shape` that it names have size 1. A reshape tells that of tensors with
-    /// elements alone.
+    /// The same mask, valid only where the axes of `shape` that it names have size 1. A reshape checks that only for tensors with elements.
     pub fn of_units(self, cx: &mut NodeCx<'_, '_>, shape: &[Dim]) -> Result<AxisMask> {
         let (sizes, one) = (dims_vector(cx, shape)?, cx.b.scalar(DType::I64, 1.0));
         let named = cx.b.select(self.named, sizes, one)?;
@@ -100,8 +99,7 @@ fn axis_hits(cx: &mut NodeCx<'_, '_>, axes: ValueId, rank: usize) -> Result<Valu
     cx.b.compare(CompareFn::Eq, place, axes)
 }
 
-/// `out[axes[j]] = values[j]`, and `default` where no axis points: i64 `[rank]`. The axes must be valid, which
-/// [`AxisMask`] tells.
+/// `out[axes[j]] = values[j]`, and `default` where no axis points: i64 `[rank]`. The axes must be valid, which [`AxisMask`] checks.
 pub fn spread(
     cx: &mut NodeCx<'_, '_>,
     axes: ValueId,
@@ -127,8 +125,7 @@ pub fn spread(
     cx.b.select(named, sum, default)
 }
 
-/// The elements of the i64 vector `values` of `size` elements where `keep` holds, in their order: as many as `room`,
-/// cut or filled with 0 if there are not so many.
+/// The elements of the i64 vector `values` of `size` elements where `keep` holds, in their order: `room` elements, cut or filled with 0.
 fn compacted(cx: &mut NodeCx<'_, '_>, values: ValueId, keep: ValueId, room: &Dim) -> Result<ValueId> {
     let ones = cx.b.cast(keep, DType::I64)?;
     let before = Op::Cumulate { op: ReduceFn::Sum, axis: 0, exclusive: true, reverse: false };
@@ -272,7 +269,7 @@ pub fn squeezed_dims(
         return malformed(format!("{count} axes of shape {shape:?}"));
     };
     if room == 0 {
-        // No size is left that could tell.
+        // No size is left to check the axes against.
         mask.require_valid(cx)?;
         return Ok(vec![]);
     }
@@ -291,7 +288,7 @@ pub fn unsqueezed_dims(
 ) -> Result<Vec<Dim>> {
     let mask = axis_mask(cx, axes, shape.len() + count)?;
     if shape.is_empty() {
-        // All sizes are 1, whatever the axes are.
+        // All sizes are 1 for any axes.
         mask.require_valid(cx)?;
         return Ok(vec![Dim::ONE; count]);
     }

@@ -105,7 +105,7 @@ fn summed_blocks(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
     Ok(y)
 }
 
-/// As [`summed_blocks`], with blocks of sizes that the run tells: every element is added where it belongs, or to one more
+/// As [`summed_blocks`], with blocks of sizes known only at run time: every element is added where it belongs, or to one more
 /// point if that lies in the padding.
 fn scattered_blocks(cx: &mut NodeCx<'_, '_>, x: ValueId, image: &[Dim]) -> Result<ValueId> {
     let rank = image.len();
@@ -168,7 +168,7 @@ fn scattered_blocks(cx: &mut NodeCx<'_, '_>, x: ValueId, image: &[Dim]) -> Resul
     b.reshape(y, result)
 }
 
-/// Folds the first of `left` axes of blocks with the first of as many axes of positions, into an axis of the image:
+/// Folds the first of `left` axes of blocks with the first of `left` axes of positions, into an axis of the image:
 /// `[N, C, k, .., n, .., image..]` gives `[N, C, .., .., image.., own]`.
 fn fold(b: &mut Builder<'_>, x: ValueId, axis: &Axis, left: usize) -> Result<ValueId> {
     let mut perm: Vec<usize> = (0..b.rank(x)).filter(|&at| at != 2 && at != 2 + left).collect();
@@ -369,7 +369,7 @@ mod tests {
         assert!(message.contains("output_shape"), "{message}");
     }
 
-    /// The declared rank tells how many axes an image and its blocks have.
+    /// The declared rank determines how many axes an image and its blocks have.
     #[test]
     fn as_many_axes_as_the_declared_rank_has() {
         let case = four_blocks().of_rank(4);

@@ -191,8 +191,8 @@ pub(super) fn of_reals(b: &mut Builder<'_>, x: ValueId, inverse: bool) -> Result
     b.cast(y, dtype)
 }
 
-/// Numbers of a known number of parts: one or two as the last axis tells; `wanted` where it is a symbol and the
-/// transform takes only that; else two, the second of which is zero where the run has one.
+/// Numbers of a known number of parts: one or two, the size of the last axis; `wanted` where it is a symbol and the transform takes only
+/// that; otherwise two, and the second is zero where the run has one.
 fn with_parts(b: &mut Builder<'_>, x: ValueId, wanted: Option<usize>) -> Result<ValueId> {
     let mut shape = b.shape(x);
     let Some(last) = shape.last_mut().filter(|last| !last.is_const()) else { return Ok(x) };
@@ -230,7 +230,7 @@ fn resized(b: &mut Builder<'_>, x: ValueId, axis: usize, size: &Dim) -> Result<V
     b.slice_axis(x, axis, Dim::ZERO, size.clone())
 }
 
-/// Longest transform of a length known at compile time, and elements of the largest matrix: tables of as many numbers are
+/// Longest transform of a length known at compile time, and elements of the largest matrix: tables up to that size are
 /// computed by the compiler.
 const MAX_LENGTH: usize = 1 << 21;
 const MAX_TABLE: usize = 1 << 23;
@@ -350,7 +350,7 @@ fn constant(b: &mut Builder<'_>, shape: &[usize], values: &[f64], dtype: DType) 
     b.cast(wide, dtype)
 }
 
-/// As [`constant_matrix`], of sizes that only the run tells.
+/// As [`constant_matrix`], of sizes known only at run time.
 fn symbolic_matrix(
     b: &mut Builder<'_>,
     x: ValueId,

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | sequence | `shapes`, i64 `[n, axes]`: the dims of each element; `data`, `[total]`: the elements one behind the other |
 //! | tensor of several ranks | `rank`, i64 `[]`; the tensor, with axes of size 1 up to the highest rank: see [`rank`] |
-//! | optional | `present`, bool `[]`; those of its element, of which sizes that nothing tells are 0 where it is absent |
+//! | optional | `present`, bool `[]`; the columns of its element, with unknown sizes 0 where it is absent |
 //! | map | `keys` `[n]`, `values` `[n]` |
 //! | records: a sequence of maps with equal keys | `keys` `[c]`, `values` `[n, c]` |
 //!
@@ -65,12 +65,12 @@ pub enum Layout {
 pub enum Elements {
     /// One entry per axis: a size that all elements have.
     Ranked(Vec<Option<Dim>>),
-    /// Elements of several ranks, or of one that the run tells, of at most so many axes: -1 in `shapes` stands for an axis
+    /// Elements of several ranks, or of one known at run time, of at most this number of axes: -1 in `shapes` stands for an axis
     /// that an element does not have. These are the last ones.
     Mixed(Dim),
 }
 
-/// The kinds of values that operators tell apart.
+/// The kinds of values that operators distinguish.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     Tensor,
@@ -128,7 +128,7 @@ impl Layout {
         }
     }
 
-    /// Number of columns; `None` for a list, which tells it not.
+    /// Number of columns; `None` for a list, which does not store it.
     fn width(&self) -> Option<usize> {
         match self {
             Layout::List(_) => None,
@@ -228,7 +228,7 @@ impl Item {
         }
     }
 
-    /// The value without lists, but for one without elements: nothing tells what its columns would be.
+    /// The value without lists, except for one without elements: its columns are unknown.
     pub fn packed(&self, b: &mut Builder<'_>) -> Result<Item> {
         match self.listed() {
             Some([]) | None => Ok(self.clone()),

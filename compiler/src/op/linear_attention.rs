@@ -59,7 +59,7 @@ pub(super) fn linear_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> 
     else {
         return malformed(format!("queries {}, keys {}, values {}", b.ty(query), b.ty(key), b.ty(value)));
     };
-    // Any operand may tell a size that the symbols of others leave open.
+    // Any operand may determine a size that the symbols of others leave open.
     let own =
         |value: Option<ValueId>, axis: usize| value.and_then(|value| b.ty(value).shape.get(axis).cloned());
     let of_decay = own(decay, 2).filter(|width| *width != Dim::from(keys));

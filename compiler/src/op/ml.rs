@@ -54,7 +54,7 @@ fn f32s(cx: &mut NodeCx<'_, '_>, shape: &[usize], values: &[f32]) -> ValueId {
     cx.b.constant(Data::from_slice(shape, values))
 }
 
-/// The input as f32 rows of so many features; a vector is one row.
+/// The input as f32 rows of `features` features; a vector is one row.
 fn matrix(cx: &mut NodeCx<'_, '_>, features: usize) -> Result<ValueId> {
     let x = cx.input(0)?;
     let rows = match cx.b.shape(x).as_slice() {
@@ -207,12 +207,12 @@ fn one_hot(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let mut y = cx.b.cast(hot, DType::F32)?;
     if cx.int("zeros")? == 0 {
-        // What is no category becomes an index behind the only zero of a table, and says which number it is.
+        // A value outside the categories becomes an index behind the only zero of a table, and the message names the value.
         let is_text = cx.b.dtype(given) == DType::Str;
         let known = cx.b.reduce(ReduceFn::Or, hot, &[rank])?;
         let (known, x) = (cx.b.reshape(known, shape.clone())?, cx.b.reshape(x, shape)?);
         let none = cx.b.scalar(DType::I64, 0.0);
-        let rule = if is_text { "is none of" } else { "it must be one of" };
+        let rule = if is_text { "is not among" } else { "it must be one of" };
         let text = format!("{rule} the categories {}", listed_categories(cx, is_text)?);
         let says = (cx.operand_name(0), text);
         let index = indices_or_fault(cx.b, [known, none, x], says, !is_text)?;
@@ -333,7 +333,7 @@ mod tests {
         case.run().unwrap_err().message
     }
 
-    /// The first of equal keys counts, in whatever order they stand.
+    /// The first of equal keys counts, in any order.
     #[test]
     fn keys_in_any_order() {
         let case = ml("LabelEncoder").at(4).symbolic::<i64>(&["n"], &[5], &[1, 3, 5, 2, 6]);

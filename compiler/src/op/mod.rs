@@ -368,7 +368,7 @@ pub struct Stream {
     pub iterations: Vec<Sym>,
 }
 
-/// By what a node is imported several times, with all that follows it.
+/// What distinguishes the copies of a node that is imported more than once, with everything after it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fork {
     /// The bodies of the node.
@@ -380,11 +380,11 @@ pub enum Fork {
 /// What the importer does for the rows of control flow. Names that a body takes from the graphs around it
 /// are resolved already. A row may try again with other types when one import of a body fails.
 pub trait BodyImporter {
-    /// What a row asks for before it fails: that the node is imported again with all that follows it, as part of bodies
-    /// of which the run picks one.
+    /// What a row asks for before it fails: that the node is imported again with all that follows it, as part of bodies that the run
+    /// selects from.
     fn fork(&mut self, by: Fork);
 
-    /// Whether a symbolic dim is 1 in the body that is imported now, where the choice of the body tells it.
+    /// Whether a symbolic dim is 1 in the body that is imported now, where it follows from the choice of the body.
     fn is_unit(&self, dim: &Dim) -> Option<bool>;
 
     /// Emits the nodes of `body` into the builder's graph; gives the values of its outputs.
@@ -405,7 +405,7 @@ pub trait BodyImporter {
         false
     }
 
-    /// As [`BodyImporter::graph`] for a branch, whose results are those of the node.
+    /// As [`BodyImporter::graph`] for a branch; its results become the node's results.
     fn branch(&mut self, b: &mut Builder<'_>, body: &Subgraph) -> Result<Body> {
         self.graph(b, body, &[])
     }
@@ -426,7 +426,7 @@ pub trait BodyImporter {
         iteration: Sym,
     ) -> Result<Vec<Item>>;
 
-    /// Channels to a block of the layout of `com.microsoft.nchwc`, where the model or the caller tells.
+    /// Channels per block of the layout of `com.microsoft.nchwc`, where the model or the caller gives them.
     fn block(&self) -> Option<usize>;
 
     /// For the random numbers of one node.
@@ -478,9 +478,9 @@ pub struct NodeCx<'a, 'g> {
     pub def: &'static OpDef,
     /// Opset version of the operator's domain that the model (or function) imports.
     pub opset: u32,
-    /// One entry per given input; `None` for an omitted optional one, and for one that is no tensor.
+    /// One entry per given input; `None` for an omitted optional one, and for one that is not a tensor.
     pub inputs: Vec<Option<ValueId>>,
-    /// The inputs that are no tensors, by number.
+    /// The inputs that are not tensors, by number.
     pub compounds: BTreeMap<usize, Item>,
     /// See [`NodeCx::give`].
     pub given: Vec<Item>,
@@ -532,7 +532,7 @@ impl<'g> NodeCx<'_, 'g> {
         }
     }
 
-    /// The results of a row some of which are no tensors, in place of those it returns.
+    /// The results of a row that has results other than tensors, in place of those it returns.
     pub fn give(&mut self, results: Vec<Item>) -> Result<Vec<ValueId>> {
         self.given = results;
         Ok(vec![])
@@ -686,7 +686,7 @@ impl<'g> NodeCx<'_, 'g> {
         self.bodies.graph(self.b, body, inputs)
     }
 
-    /// Takes an input that is a vector of unknown length to have `count` elements, where that is told: a run in which it
+    /// Takes an input that is a vector of unknown length to have `count` elements, if given: a run in which it
     /// has another number fails.
     pub fn with_count(&mut self, at: usize, count: Option<usize>) -> Result<()> {
         let (Some(value), Some(count)) = (self.optional(at), count) else { return Ok(()) };
@@ -777,7 +777,7 @@ impl<'g> NodeCx<'_, 'g> {
     }
 }
 
-/// The error of an attribute whose value is none of the `allowed` ones, which are named as text.
+/// The error of an attribute whose value is not one of the `allowed` ones, which are named as text.
 pub fn not_one_of<T>(attribute: &str, value: impl std::fmt::Display, allowed: &str) -> Result<T> {
     let message = format!("{attribute} is `{value}`; it may be one of {allowed}");
     Err(Error::malformed(Stage::Infer, message))

@@ -223,7 +223,7 @@ fn reshape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let name = if cx.has("shape") { "shape".to_string() } else { cx.operand_name(1) };
     let total = product(&from);
     let text = format!(
-        "{name} gives {}, which is no shape of the {V} elements of {}",
+        "{name} gives {}, which is not a shape of the {V} elements of {}",
         claim::list(shape.len()),
         cx.operand_name(0)
     );
@@ -232,8 +232,8 @@ fn reshape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.b.reshape(x, shape)?])
 }
 
-/// Dims that data decide as the model declares them for the output, if it declares constants that have as many elements
-/// as `from`; the data must then agree.
+/// Dims that data decide as the model declares them for the output, if it declares constants with the number of elements of `from`; the
+/// data must then agree.
 fn declared_dims(cx: &mut NodeCx<'_, '_>, from: &[Dim], found: Vec<Dim>) -> Result<Vec<Dim>> {
     let Some(Some(ty)) = cx.declared.first() else { return Ok(found) };
     let fits = ty.rank() == found.len() && product(&ty.shape) == product(from) && ty.static_shape().is_some();
@@ -261,7 +261,7 @@ fn flatten(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// The axes of size 1, and those of no more than that. Another symbolic dim may be 1 when the model runs, which changes the
-/// rank: where the model declares no rank that tells whether it is, what follows is asked for once for each.
+/// rank: where the model declares no rank, which would decide it, the rest is imported once per case.
 fn unit_axes(cx: &mut NodeCx<'_, '_>, shape: &[Dim]) -> Result<Vec<usize>> {
     let (mut ones, mut open) = (vec![], vec![]);
     // Of all symbols: only where a size asks for it.
@@ -355,7 +355,7 @@ fn concat(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// Sizes of the parts: given as attribute or input, or equal. From opset 18 on `num_outputs` allows a
-/// smaller last part; before, as many parts as the node names must divide the axis.
+/// smaller last part; before, the number of parts that the node names must divide the axis.
 fn split_sizes(cx: &mut NodeCx<'_, '_>, size: &Dim) -> Result<Vec<Dim>> {
     if cx.has("split")
         && let Some(sizes) = cx.ints("split")?
@@ -438,7 +438,7 @@ fn split(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(parts)
 }
 
-/// A shape of unknown length gets as many ones at its front as the declared rank of the result has more sizes.
+/// A shape of unknown length gets ones at its front up to the declared rank of the result.
 fn shape_of_declared_rank(cx: &mut NodeCx<'_, '_>) -> Result<()> {
     let (wanted, Some(rank)) = (cx.input(1)?, cx.declared_rank(0)) else { return Ok(()) };
     let rank = Dim::from(rank);
@@ -523,7 +523,7 @@ fn tile_axis(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     tile_by(cx, x, &repeats)
 }
 
-/// One copy along all axes but the one that data tell; a run in which there is none such fails.
+/// Repeats are 1 on every axis but one, which data select; the run fails otherwise.
 fn repeats_along(cx: &mut NodeCx<'_, '_>, axis: ValueId, rank: usize) -> Result<Vec<Dim>> {
     let count = cx.input(1)?;
     let count = cx.b.cast(count, DType::I64)?;
@@ -741,7 +741,7 @@ mod tests {
         assert!(x(11).outputs(2).run().unwrap_err().message.contains("equal parts"));
         assert!(x(13).constant(&[2], &[4i64, 2]).outputs(2).run().is_err());
         assert!(x(18).outputs(2).run().is_err());
-        // Nothing is left over, which a symbolic axis tells when the model runs.
+        // Nothing is left over, which for a symbolic axis is known when the model runs.
         let rows = |opset, n: usize| {
             let values: Vec<f32> = (0..n).map(|at| at as f32).collect();
             Case::new("Split", opset).symbolic(&["n"], &[n], &values).outputs(2)

@@ -1,7 +1,7 @@
 //! NonMaxSuppression: boxes that overlap a better one of their class are left out.
 //!
-//! The candidates of each class, those above the score threshold, are sorted by score; as many stay as the class with
-//! the most has. In this order each is compared with those that are selected already ([`Op::Suppress`]).
+//! The candidates of each class, those above the score threshold, are sorted by score; the number kept is that of the largest class. In
+//! this order each is compared with those that are selected already ([`Op::Suppress`]).
 
 use super::dynamic::true_positions;
 use super::row::*;
@@ -55,7 +55,7 @@ fn non_max_suppression(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         Some(overlap) => overlap,
         None => cx.b.scalar(DType::F32, 0.0),
     };
-    // A score that is no number is below every threshold.
+    // A NaN score is below every threshold.
     let candidate = match threshold {
         Some(threshold) => cx.b.compare(CompareFn::Gt, scores, threshold)?,
         None => cx.b.compare(CompareFn::Eq, scores, scores)?,

@@ -76,7 +76,7 @@ impl Case {
         self.attr(name, Attr::Strs(values.iter().map(|text| text.to_string()).collect()))
     }
 
-    /// An operand that only run-time data tells.
+    /// An operand known only at run time.
     pub fn input<T: Element>(self, shape: &[usize], values: &[T]) -> Case {
         self.operand(Tensor::from_slice(shape, values), false, &[])
     }

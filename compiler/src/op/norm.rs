@@ -690,8 +690,8 @@ mod tests {
         case.gives(2, &[2], &[0.519097, 1.644097]);
     }
 
-    /// The widest type of the operands is computed in, and the result rounded once: a scale of 2e5 is beyond f16, a
-    /// mean just below 3 is none of f32, and 2.859 * -0.687 and 1.966 cancel in bf16.
+    /// The widest type of the operands is computed in, and the result rounded once: a scale of 2e5 is beyond f16, a mean just below 3 is
+    /// not an f32, and 2.859 * -0.687 and 1.966 cancel in bf16.
     #[test]
     fn batch_normalization_of_mixed_and_narrow_types() {
         let half = |x: f32| half::f16::from_f32(x);

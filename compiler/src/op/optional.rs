@@ -84,7 +84,7 @@ fn element(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let item = cx.item(0)?;
     let item = element_of(cx.b, &item)?;
     if let Layout::Nothing(_) = item.layout() {
-        return unsupported("the element of an optional that has none, and of which no rank is known");
+        return unsupported("the element of an optional that has none and whose rank is unknown");
     }
     cx.give(vec![item])
 }

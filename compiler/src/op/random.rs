@@ -149,7 +149,7 @@ impl Generator {
         Ok(Generator { key, stream })
     }
 
-    /// That of a run, or of a seed that an input tells, an i64 scalar.
+    /// That of a run, or of the seed given by an input, an i64 scalar.
     pub fn of_input(cx: &mut NodeCx<'_, '_>, seed: Option<ValueId>) -> Result<Generator> {
         match seed {
             Some(seed) => Ok(Generator { key: [low(cx.b, seed)?, high(cx.b, seed)?], stream: [0, 1] }),
@@ -203,7 +203,7 @@ impl Generator {
     }
 }
 
-/// Numbers of `bits` random bits below 1 (`above_zero`: above 0 and up to 1), in `dtype`, of which two words are enough.
+/// Numbers of `bits` random bits below 1 (`above_zero`: above 0 and up to 1), in `dtype`; two words are enough.
 fn fraction(
     cx: &mut NodeCx<'_, '_>,
     words: [ValueId; 2],

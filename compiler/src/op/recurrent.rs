@@ -566,7 +566,7 @@ fn layer(cx: &mut NodeCx<'_, '_>, cell: Cell, directions: usize, batch_major: bo
     let hidden = hidden.or(stated);
     let Some(hidden) = hidden.and_then(|size| usize::try_from(size).ok()).filter(|&size| size < 1 << 30)
     else {
-        return Err(Error::unsupported(Stage::Infer, format!("a hidden size that R {r_ty} does not tell")));
+        return Err(Error::unsupported(Stage::Infer, format!("a hidden size that is unknown from R {r_ty}")));
     };
     let rows = Dim::from(cell.gates() * hidden);
     let quantized = !w_ty.dtype.is_float();
@@ -781,7 +781,7 @@ fn one_direction(
     b.emit(op, &inputs)
 }
 
-/// The recurrence weights `[H, gates * H]`, in as many operands as the cell has products per step.
+/// The recurrence weights `[H, gates * H]`, in one operand per product of a step.
 fn recurrences(b: &mut Builder<'_>, layer: &Layer, r: ValueId) -> Result<Vec<ValueId>> {
     if layer.cell != (Cell::Gru { linear_before_reset: false }) {
         return Ok(vec![r]);

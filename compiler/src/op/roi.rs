@@ -209,7 +209,7 @@ struct Grid {
     most: ValueId,
 }
 
-/// A bin has as many samples as points of the image, rounded up. What is more than an i32 has none.
+/// A bin has one sample per point of the image, rounded up; a bin of more points than fit an i32 has none.
 fn grid(b: &mut Builder<'_>, rois: ValueId, axis: usize, bins: &Bins) -> Result<Grid> {
     let Span { start, extent } = span(b, rois, 1 - axis, bins)?;
     let dtype = b.dtype(rois);

@@ -188,7 +188,7 @@ pub fn size_scalar(cx: &mut NodeCx<'_, '_>, at: usize) -> Result<Dim> {
     }
 }
 
-/// The input that holds `axes`, where it is given and only run-time data tells its elements.
+/// The input that holds `axes`, where it is given and its elements are known only at run time.
 pub fn late_axes(cx: &NodeCx<'_, '_>, at: usize) -> Option<ValueId> {
     if cx.has("axes") {
         return None;

@@ -135,7 +135,7 @@ impl Table {
         Ok(Table { rows, zero: count })
     }
 
-    /// The rows at `index`, i64 of any shape: `[index.., channels]`. A row is picked as a whole whatever layouts the
+    /// The rows at `index`, i64 of any shape: `[index.., channels]`. A row is picked as a whole, regardless of the layouts that the
     /// neighbours prefer: its channels share the work on the index, and the cache line.
     pub fn take(&self, b: &mut Builder<'_>, index: ValueId) -> Result<ValueId> {
         let index = with_last_axis(b, index)?;

@@ -104,7 +104,7 @@ fn map(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         cx.b.require(equal.says("the number of elements of a sequence", "that of the first sequence"))?;
     }
     if counts[0] == Dim::ZERO {
-        // Nothing tells what an element would be, and none is needed.
+        // The type of elements is unknown, and none is needed.
         let empty = body.element_types()?.into_iter().map(|dtype| Item::list(dtype, vec![]));
         return cx.give(empty.collect());
     }

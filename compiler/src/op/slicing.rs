@@ -124,7 +124,7 @@ fn range_of(start: &Dim, end: &Dim, step: i64, size: &Dim) -> Result<(Dim, Dim)>
         _ => return malformed(format!("slice with step {step}")),
     };
     if *size == Dim::ZERO {
-        // Nothing is left of nothing, whatever data say.
+        // A slice of nothing is empty for any data.
         return Ok((Dim::ZERO, Dim::ZERO));
     }
     let above = |bound: &Dim| bound.as_const().is_some_and(|value| value >= FAR);
@@ -265,7 +265,7 @@ fn equal_counts(cx: &mut NodeCx<'_, '_>, rank: usize) -> Result<()> {
     Ok(())
 }
 
-/// Whether only run-time data tells an optional input.
+/// Whether an optional input is known only at run time.
 fn is_late(cx: &NodeCx<'_, '_>, at: usize) -> bool {
     cx.optional(at).is_some_and(|value| cx.b.known(value).is_none())
 }
@@ -314,7 +314,7 @@ fn slice_late(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![y])
 }
 
-/// As [`range_of`], for a step of unknown sign: both directions, of which one counts.
+/// As [`range_of`], for a step of unknown sign: both directions; one of them counts.
 fn late_range(start: &Dim, end: &Dim, step: &Dim, size: &Dim) -> (Dim, Dim) {
     let (up, down) = (step.max_dim(&Dim::ZERO), (-step.clone()).max_dim(&Dim::ZERO));
     let last = size.clone() - Dim::ONE;

@@ -199,8 +199,7 @@ pub fn known_extents(kernel: &[Dim]) -> Option<Vec<usize>> {
     kernel.iter().map(|extent| usize::try_from(extent.as_const()?).ok()).collect()
 }
 
-/// Windows of `x` over the axes `first..`, as [`Op::Window`] gives them. Where the run tells their extents they are
-/// gathered.
+/// Windows of `x` over the axes `first..`, as [`Op::Window`] gives them. Where only the run knows their extents they are gathered.
 pub fn windows(
     b: &mut Builder<'_>,
     x: ValueId,

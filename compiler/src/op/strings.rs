@@ -26,7 +26,7 @@ pub const ROWS: &[OpDef] = &[
         &[("T1", STRING), ("T2", BOOL)], ANY, full_match, "Whether a regular expression matches the whole of a text"),
 ];
 
-/// As many texts as `like` has elements.
+/// One text per element of `like`.
 fn strings_like(b: &Builder<'_>, like: ValueId) -> TensorType {
     TensorType::new(DType::Str, b.shape(like))
 }

@@ -111,7 +111,7 @@ fn columns(cx: &NodeCx<'_, '_>) -> Result<(Vec<i64>, i64)> {
     }
 }
 
-/// The n-grams of the lengths that count, of which there are some, by length.
+/// The n-grams of the lengths that count, by length, without empty ones.
 fn grams(cx: &NodeCx<'_, '_>, pool: &[i64], columns: usize) -> Result<Vec<Grams>> {
     let starts = cx.ints("ngram_counts")?.unwrap_or_default();
     let (least, most) = (cx.int("min_gram_length")?, cx.int("max_gram_length")?);

@@ -24,7 +24,7 @@ const TOP_K_SHAPES_1: &[&str] = &["X[..axis, _, ..]"];
 
 const TOP_K_SHAPES_10: &[&str] = &["X[..axis, _, ..]", "count(K) = 1"];
 
-/// Always sorted, whatever `sorted` says. Of equal elements the one with the lower index comes first; the document
+/// Always sorted; `sorted` is ignored. Of equal elements the one with the lower index comes first; the document
 /// does not order NaN, which is above all numbers here, as in the reference.
 fn top_k(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;

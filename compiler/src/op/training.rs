@@ -99,7 +99,7 @@ fn gradient(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let items: Vec<Item> = inputs.iter().copied().map(Item::Tensor).collect();
     let Some(y) = cx.recompute(&body, &items)?.first().and_then(Item::tensor) else {
-        return malformed("y is no tensor");
+        return malformed("y is not a tensor");
     };
     if !FLOATS_F16.contains(&cx.b.dtype(y)) {
         return malformed(format!(

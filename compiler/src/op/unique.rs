@@ -102,7 +102,7 @@ fn inverse(b: &mut Builder<'_>, permutation: ValueId) -> Result<ValueId> {
     b.emit1(Op::ScatterElements { axis: 0, combine: None }, &[empty, permutation, index])
 }
 
-/// What can be compared: bools as bytes, and complex numbers as their parts, `[.., 2]`, of which the real one comes first.
+/// What can be compared: bools as bytes, and complex numbers as their parts, `[.., 2]`, the real one first.
 fn comparable(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
     if let Some((real, imaginary)) = b.parts(x)? {
         let last = b.rank(x);

@@ -1,6 +1,6 @@
-//! Identities of arithmetic, with the same bits as result for every operand: zeros keep their signs, and what is infinite or NaN stays
-//! such. So `x + 0` goes only where `x` is not -0 (`-0 + 0` is +0), and `x * 0` and `x - x`, which may be NaN, stay. Which NaN a NaN
-//! is does not count. `tests.rs` tries each on all floats of 16 bits; the table in `book/src/floats.md` lists them.
+//! Identities of arithmetic with bit-identical results for every operand: zeros keep their signs, and infinities and NaN are preserved. So
+//! `x + 0` goes only where `x` is not -0 (`-0 + 0` is +0), and `x * 0` and `x - x`, which may be NaN, stay. The payload of a NaN does not
+//! count. `tests.rs` tries each on all floats of 16 bits; the table in `book/src/floats.md` lists them.
 
 use crate::error::Result;
 use crate::graph::signs::has_no_minus_zero;
@@ -46,7 +46,7 @@ fn simplify(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     }
 }
 
-/// Shape arithmetic whose elements are known as dims is those dims, whatever computed them.
+/// Replaces shape arithmetic whose elements are known as dims by those dims.
 fn known_dims(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     let node = &b.graph.nodes[id];
     let [result] = node.outputs[..] else { return Ok(None) };

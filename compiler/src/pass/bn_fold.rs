@@ -174,7 +174,7 @@ fn root(graph: &Graph, node: &Node, uses: &Uses) -> Option<Root> {
     match &node.op {
         Op::Contract { batch, m, k, rhs: RhsLayout::Plain } => {
             let (lhs, weights) = (node.inputs[0], node.inputs[1]);
-            // Weights of 16 bits stay such.
+            // Weights of 16 bits keep their type.
             let scales = graph.is_constant(weights) && graph.ty(weights).dtype == graph.ty(lhs).dtype;
             scales.then_some(Root::Contract { lhs, weights, batch: *batch, m: *m, k: *k })
         }

@@ -21,14 +21,14 @@ use crate::pass::Options;
 use crate::pass::dce::sweep;
 use crate::pass::rewrite::{replace_operands, replace_results};
 
-/// A stored value may take so many times the bytes of the constants that it is computed from. A weight of four bits,
+/// Maximum ratio of a stored value's bytes to those of the constants that it is computed from. A weight of four bits,
 /// which has a byte here, becomes f32 or f64.
 const GROWTH: u64 = 8;
 
-/// A value that needs a buffer anyway is stored up to this many bytes, whatever it is computed from.
+/// A value that needs a buffer anyway is stored up to this number of bytes, regardless of that ratio.
 const SMALL: u64 = 1 << 14;
 
-/// Beyond that, such values may add one byte to the object for so many bytes of the model's constants.
+/// Beyond that, such values may add one byte to the object per this number of bytes of the model's constants.
 const SPARE: u64 = 64;
 
 /// Intermediate results may be this large, in bytes, or [`GROWTH`] times what they are computed from or lead to.
@@ -146,7 +146,7 @@ impl Folder<'_> {
         self.members.contains(value) || self.graph.is_constant(value)
     }
 
-    /// Whether an index may be out of range, as far as little work tells: the run must say so, if the node runs at all.
+    /// Whether an index may be out of range, as far as a cheap test can show: the run must say so, if the node runs at all.
     fn may_fail(&mut self, id: NodeId) -> Result<bool> {
         let Node { op, inputs, .. } = &self.graph.nodes[id];
         // The axes that an index picks from.
@@ -186,7 +186,7 @@ impl Folder<'_> {
         }
     }
 
-    /// Replaces the results of a node on constants by what they are, unless that costs too much.
+    /// Replaces the results of a node on constants by their values, unless that costs too much.
     fn evaluate(&mut self, id: NodeId) -> Result<()> {
         let Node { op, inputs, outputs, .. } = &self.graph.nodes[id];
         let types = |values: &[ValueId]| values.iter().map(|&value| self.graph.ty(value)).collect::<Vec<_>>();
@@ -284,7 +284,7 @@ impl Folder<'_> {
     fn expression(&self, value: ValueId) -> Expression {
         let mut found = Expression::default();
         let mut seen = HashSet::from([value]);
-        // (value, whether an expression reads it that is no constant)
+        // (value, whether an expression that is not constant reads it)
         let mut open = vec![(value, true)];
         while let Some((value, direct)) = open.pop() {
             if seen.len() > MAX_OPERATIONS {
@@ -374,7 +374,7 @@ fn has_a_kernel(op: &Op) -> bool {
     !op.is_view() && !gathers && !matches!(op, Op::Map(_) | Op::Iota { .. } | Op::DimValues { .. })
 }
 
-/// Whether the operation's operands need buffers, whatever computes them.
+/// Whether the operation's operands always need buffers.
 fn reads_buffers(op: &Op) -> bool {
     op.is_hosted()
         || matches!(op, Op::Pack { .. } | Op::Contract { .. } | Op::Dequantize { .. })

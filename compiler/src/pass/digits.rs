@@ -6,8 +6,8 @@
 //! digits of base 256, from -128 to 127: bytes with a sign, as products of bytes want them. With `n` digits the
 //! error of an element is at most `2^(1 - 8 n)` of the largest one of its part.
 //!
-//! What has no such form keeps that of floats: parts with an element that is not finite, and those whose elements are all so
-//! small that their unit would not be a normal number. Their unit is infinity.
+//! Parts without such a form stay floats: those with an element that is not finite, and those with elements so small that their unit would
+//! not be a normal number. Their unit is infinity.
 
 use crate::error::Result;
 use crate::graph::{Builder, DType, MapFn, Op, Tensor, ValueId};
@@ -79,7 +79,7 @@ fn units(b: &mut Builder, size: ValueId, count: usize) -> Result<(ValueId, Value
     Ok((unit, per_unit))
 }
 
-/// The integers whose balanced digits, from the lowest on, are those of `number` from digit `digit` on.
+/// The integers made of the balanced digits of `number` from digit `digit` on.
 fn above(b: &mut Builder, number: ValueId, digit: usize) -> Result<ValueId> {
     if digit == 0 {
         return Ok(number);
@@ -90,7 +90,7 @@ fn above(b: &mut Builder, number: ValueId, digit: usize) -> Result<ValueId> {
     b.binary_scalar(BinaryFn::Shr, number, (8 * digit) as f64)
 }
 
-/// `digit0 + 256 digit1`, `digit2 + 256 digit3`, as far as there are digits, of integers by what `above` gives for each digit.
+/// `digit0 + 256 digit1`, `digit2 + 256 digit3`, as far as there are digits; `rests` has the result of `above` for each digit.
 fn pairs(b: &mut Builder, rests: &[ValueId]) -> Result<Vec<ValueId>> {
     let &[number, _, high, ..] = rests else { return Ok(vec![rests[0]]) };
     let from = b.binary_scalar(BinaryFn::Shl, high, 16.0)?;

@@ -138,7 +138,7 @@ impl Halves {
             return Ok(wide);
         }
         let wide = match producer(b.graph, value) {
-            // They repeat elements, each of which would be converted several times; a padding has loops of its own for its
+            // They repeat elements, which would be converted several times; a padding has loops of its own for its
             // border only where it is the last operation of a group.
             Some(Node {
                 op: op @ (Op::Window { .. } | Op::Expand { .. } | Op::Pad { .. }), inputs, ..
@@ -158,7 +158,7 @@ impl Halves {
     fn windows_of_kept(&self, b: &mut Builder, wide: ValueId, half: DType) -> Result<Option<ValueId>> {
         let Some((window @ Op::Window { .. }, &[padded])) = operation(b.graph, wide) else { return Ok(None) };
         let Some((pad @ Op::Pad { .. }, &[x, fill])) = operation(b.graph, padded) else { return Ok(None) };
-        // What only a run tells counts as 1.
+        // Sizes known only at run time count as 1.
         let bytes = b.graph.ty(padded).bytes().eval(&|_| Some(1));
         if !is_half(half) || bytes.is_none_or(|bytes| bytes <= self.kept_above) {
             return Ok(None);
@@ -189,7 +189,7 @@ impl Halves {
         values.iter().map(|&value| self.wide(b, value, origin)).collect()
     }
 
-    /// Whether a value is a rounded result, or consists of such.
+    /// Whether a value is a rounded result, or consists of rounded results.
     fn is_computed(&self, value: ValueId) -> bool {
         self.rounded.contains_key(&value) || self.widened.contains_key(&value)
     }

@@ -2,7 +2,7 @@
 //!
 //! A sum over a map multiplication is one of i32 or of floats that hold every sum, whose operands are widened: what it reads of
 //! bytes by a conversion that its kernel does, and constants by one that was done when they were computed. Where kernels multiply
-//! integers of 16 bits, these are stored in as many, which the kernel takes as they are: bytes would be widened again for each tile.
+//! integers of 16 bits, these are stored in 16 bits, which the kernel takes as they are: bytes would be widened again for each tile.
 //! Elsewhere a conversion to floats is a small part of the tile that reads it, and the object has bytes in place of floats.
 
 use crate::error::Result;
@@ -24,7 +24,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     bodies(graph, options, run)
 }
 
-/// The sum of a node over weights of the first type that holds them, if it is one of `sums` and there is such.
+/// The sum of a node over weights of the first type that holds them, if it is one of `sums` and `stored` has such a type.
 fn narrowed(b: &mut Builder, id: NodeId, sums: DType, stored: &[DType]) -> Result<Option<ValueId>> {
     let node = &b.graph.nodes[id];
     let Some(([x, weights], _)) = sum_of_products(b.graph, node) else { return Ok(None) };

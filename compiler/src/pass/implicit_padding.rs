@@ -1,7 +1,7 @@
 //! Zeros around the images of dilated convolutions that are never stored.
 //!
 //! A window with wide gaps between its taps reaches far over the border: images of 16 x 16 with gaps of 36 would be copied into borders of
-//! 88 x 88, most of which is read to be multiplied with weights to nothing. The kernels of such contractions compute the positions
+//! 88 x 88, mostly zeros that are multiplied with weights in vain. The kernels of such contractions compute the positions
 //! whose taps read the image alike in tiles of their own, and leave out the taps that do not. Then no zero is read, and there is no need
 //! to have any. With narrow gaps the tiles would be small, and most taps read the image.
 

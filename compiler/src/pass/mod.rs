@@ -93,7 +93,7 @@ pub const PASSES: &[PassDef] = &[
     row("algebra", algebra::run, 1, "identities of arithmetic"),
     row("matmul", matmul::run, 1, "bring contractions to one form"),
     // Before selections become views of views.
-    row("regions", regions::run, 1, "of values of which only a region is read, compute no more"),
+    row("regions", regions::run, 1, "compute only the region of a value that is read"),
     row("movement", movement::run, 1, "compose views and cancel transposes"),
     row("bn_fold", bn_fold::run, 1, "fold constant scales and shifts into weights"),
     row("hoist", hoist::run, 1, "move loop invariants out of scans"),

@@ -1,8 +1,8 @@
 //! Products that something is added to, in one operation, where the sum is rounded to an integer.
 //!
 //! Values are quantized so: what a contraction adds up is scaled, and a bias added. Processors multiply and add at once with one
-//! rounding, which is nearer to the exact sum; of the sum only the integer is kept. Elsewhere a product is rounded as the model has
-//! it, so that its results are those of other engines bit for bit; so is that of an integer of more than 8 bits (`steps`).
+//! rounding, which is nearer to the exact sum, and only the rounded integer is kept. Elsewhere a product is rounded as the model has
+//! it, with the results of other engines bit for bit; so is that of an integer of more than 8 bits (`steps`).
 
 use crate::error::Result;
 use crate::graph::{Builder, DType, Graph, MapFn, NodeId, Op, ValueId};

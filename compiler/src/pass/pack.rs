@@ -36,7 +36,7 @@ pub struct PackRule {
 const ANY: PackRule =
     PackRule { dtypes: &[DType::F32], max_rows: None, min_columns: None, fewer_than: None, nr: 4 };
 
-/// They compute in f32, and have as many lanes.
+/// They compute in f32, with the lanes of f32.
 const HALVES: &[DType] = &[DType::F16, DType::BF16];
 
 /// Small integers, whose products are added up in lanes of 32 bits, and what other integers are widened to.
@@ -68,7 +68,7 @@ pub struct PackPolicy {
     /// Digits of a left-hand side whose products with codes of few bits are sums of bytes; 0 where products of floats are
     /// faster.
     pub digits: usize,
-    /// Bytes as f32 above which values of 16 bits that windows read are kept as such.
+    /// Bytes as f32 above which values of 16 bits that windows read are kept in 16 bits.
     pub kept_above: i64,
 }
 
@@ -110,7 +110,7 @@ const DIGITS: usize = 3;
 const KEPT_ABOVE: i64 = 1 << 20;
 
 impl PackPolicy {
-    /// For vectors of 128 bits: one vector per row, and as many rows as registers.
+    /// For vectors of 128 bits: one vector per row, and one row per register.
     pub const NARROW: PackPolicy = PackPolicy {
         rules: &[PackRule { dtypes: CODES, nr: 8, ..ANY }, ONE_ROW, ANY],
         nr: 4,
@@ -258,7 +258,7 @@ impl PackPolicy {
     }
 }
 
-/// Panels of a right-hand side with so many batch and inner axes, by their width, and whether they are those of all of its
+/// Panels of a right-hand side with this number of batch and of inner axes, by their width, and whether they are those of all of its
 /// batch or of what is repeated along it.
 type Packed = HashMap<(ValueId, usize, usize, usize, Extent), ValueId>;
 
@@ -330,7 +330,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     hoist::last(graph, options)
 }
 
-/// A right-hand side whose batch is that of another value, each element of one axis several times: keys that several heads
+/// A right-hand side with the batch of another value, each element of one axis repeated: keys that several heads
 /// share. The batch axis `axis` is that of `value` times `times`.
 struct Repeated {
     value: ValueId,
@@ -467,8 +467,7 @@ fn dequantizing(
     b.emit1(Op::Contract { batch: 0, m, k: 2, rhs: RhsLayout::Panels { nr, depth: 1, n } }, &operands)
 }
 
-/// `[.., steps, n]` as `[.., steps / depth, n * depth]`: so many steps of each column beside each other. `axis` is that of
-/// the steps.
+/// `[.., steps, n]` as `[.., steps / depth, n * depth]`: `depth` steps of each column side by side. `axis` is the axis of the steps.
 fn side_by_side(b: &mut Builder, rhs: ValueId, axis: usize, depth: usize) -> Result<ValueId> {
     let mut shape = b.shape(rhs);
     let (steps, n) = (shape[axis].clone(), shape[axis + 1].clone());
@@ -655,7 +654,7 @@ mod tests {
         }
     }
 
-    /// Steps of bytes whose number only one of the operands tells: the run checks that it is that of the other.
+    /// Steps of bytes with a number known from one operand only: the run checks it against the other.
     #[test]
     fn bytes_of_a_symbolic_number_of_steps() {
         let (one, other) =

@@ -151,7 +151,7 @@ fn lay_out(
                 .for_each(|input| *input = panels);
         }
     }
-    // The views that the packs read are none of panels.
+    // The packs read views that are not of panels.
     dce::sweep(graph);
     Ok(())
 }

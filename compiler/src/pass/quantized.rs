@@ -48,7 +48,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
 struct Scaled {
     /// Of i32.
     integers: ValueId,
-    /// Of f32: a scalar, or as many axes as the integers have, each of the same size or 1.
+    /// Of f32: a scalar, or of the rank of the integers, each axis of the same size or 1.
     scale: ValueId,
 }
 
@@ -152,7 +152,7 @@ fn quantization(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
 }
 
 /// A value by a scale, which joins those of the terms if it is a sum of two dequantized values. Of the result at most `span` steps are
-/// not clamped: a term has at most as many more as the other one can take away.
+/// not clamped: a term exceeds that by at most the steps that the other one can subtract.
 fn scaled_sum(b: &mut Builder, x: ValueId, scale: ValueId, span: f64) -> Result<ValueId> {
     let of_one =
         |b: &Builder, value: ValueId| b.graph.is_constant(value) && b.ty(value).elements() == Dim::ONE;
@@ -305,7 +305,7 @@ mod tests {
     use crate::graph::{OriginId, TensorType};
     use cranelift_entity::EntityRef;
 
-    /// Sums of so many terms that floats hold them are those of integers, of more they are not.
+    /// Sums that fit floats equal those of integers; sums of more terms do not.
     #[test]
     fn depthwise_sums_of_so_many_terms() {
         let becomes = |taps: i64| {

@@ -1,4 +1,4 @@
-//! Values of which only a region is read: no more of them is computed.
+//! Computes only the region of a value that is read.
 //!
 //! A classifier looks at a single token of what its last layer computes for all, and a decoder at the logits of the last one. Each
 //! value has a region that its readers need of it, which is found from the outputs backwards: through maps and products axis by axis,
@@ -40,7 +40,7 @@ enum Span {
         start: Dim,
         size: Dim,
     },
-    /// What an index of one element, the operand of a gather of this origin, tells during a run.
+    /// The element that an index, the operand of a gather of this origin, selects during a run.
     At {
         index: ValueId,
         gather: OriginId,
@@ -91,7 +91,7 @@ impl Span {
         }
     }
 
-    /// Along an axis of `extent`, of which most may as well be all.
+    /// Widens a range of more than 7/8 of the axis to the whole axis.
     fn of(self, extent: &Dim) -> Span {
         let is_most = |size: i64, extent: i64| size.saturating_mul(8) > extent.saturating_mul(MOST_EIGHTHS);
         let may_be_all = match &self {
@@ -110,7 +110,7 @@ fn is_whole(region: &[Span]) -> bool {
     region.iter().all(Span::is_all)
 }
 
-/// The region of every value of which not all is needed.
+/// The region of every value that is not needed as a whole.
 fn regions(graph: &Graph) -> HashMap<ValueId, Region> {
     let mut needed: HashMap<ValueId, Region> = HashMap::new();
     let whole = |value: ValueId| vec![Span::All; graph.ty(value).rank()];
@@ -159,7 +159,7 @@ fn regions(graph: &Graph) -> HashMap<ValueId, Region> {
 /// Which axis of the result each axis of the operands follows, with the same elements: a region of the one is a region of the other.
 struct Axes {
     operands: Vec<Vec<Option<usize>>>,
-    /// Axes of the result along which a gather's index may pass: those of which a slice takes all.
+    /// Axes of the result along which a gather's index may pass: those that a slice takes as a whole.
     indexed: Vec<bool>,
 }
 
@@ -266,7 +266,7 @@ fn follow_broadcast(operands: &mut [Vec<Option<usize>>], shapes: &[&[Dim]], resu
     let place = |shape: &[Dim]| (shape.len() + axis).checked_sub(result.len());
     let repeats = |shape: &&[Dim]| place(shape).is_none_or(|at| is_one(&shape[at]));
     let follows = |shape: &&[Dim]| place(shape).is_some_and(|at| shape[at] == result[axis]);
-    // Where only the run tells whether an axis repeats, none is narrowed.
+    // Where only the run knows whether an axis repeats, none is narrowed.
     if !shapes.iter().all(|shape| repeats(shape) || follows(shape)) {
         return;
     }
@@ -482,7 +482,7 @@ mod tests {
 
     type Select<'s> = &'s dyn Fn(&mut Builder, ValueId) -> ValueId;
 
-    /// `abs(x . w + bias + more)`, of which `select` takes a part; with a symbolic number of rows.
+    /// `select` of `abs(x . w + bias + more)`, with a symbolic number of rows.
     fn last_of(select: Select<'_>, read_on: bool) -> Graph {
         graph_of(|b| {
             let rows = Dim::sym(b.fresh_symbol());
@@ -704,7 +704,7 @@ mod tests {
         let axis = draw(shape.len());
         let extent = shape[axis].as_const().unwrap();
         match draw(6) {
-            // Of a single row: known, at the end, or what a run tells.
+            // Of a single row: known, at the end, or known only at run time.
             0 if extent > 3 => b.emit1(Op::Gather { axis }, &[x, index]).unwrap(),
             0 | 1 => {
                 let at = -1 - draw(extent as usize) as i64;
@@ -820,7 +820,7 @@ mod tests {
         assert!(fewer > 100, "only {fewer} have less to do");
     }
 
-    /// Rows of which there are none, and a slice of none of them.
+    /// A tensor without rows, and a slice that takes none.
     #[test]
     fn regions_without_elements() {
         let graph = graph_of(|b| {

@@ -199,8 +199,8 @@ pub fn reshaped(b: &mut Builder, constant: ValueId, from: &[Dim], to: &[Dim]) ->
     b.reshape(constant, aligned).map(Some)
 }
 
-/// Axis ranges of two shapes with as many elements, paired so that each pair has equal products, as fine as
-/// possible. `None` where a dim is 0 or symbolic products cannot be told apart.
+/// Axis ranges of two shapes with the same number of elements, paired so that each pair has equal products, as fine as
+/// possible. `None` where a dim is 0 or symbolic products cannot be compared.
 pub fn reshape_groups(from: &[Dim], to: &[Dim]) -> Option<Vec<(Range<usize>, Range<usize>)>> {
     if from.iter().chain(to).any(|dim| *dim == Dim::ZERO) {
         return None;

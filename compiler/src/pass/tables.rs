@@ -27,7 +27,7 @@ struct Panels {
     nr: usize,
     /// Rows of the table, columns of the product.
     rows: i64,
-    /// Whether the table's bytes are codes, and the elements of the panels words of such.
+    /// Whether the table's bytes are codes, and the elements of the panels are words of codes.
     codes: bool,
 }
 

@@ -1,5 +1,5 @@
 //! Weights that a model has as codes of few bits, with a scale for each block of them: which right-hand sides of
-//! contractions are such, through whatever views and maps the model says it.
+//! contractions have that form, through any views and maps of the model.
 //!
 //! A right-hand side is walked from the contraction down to the codes, `[.., (codes - zero) * scale ..]`. On the way its
 //! axes are kept as lists of digits, parts of the axes of the right-hand side: a transpose permutes lists, a reshape joins
@@ -222,7 +222,7 @@ fn scalar(graph: &Graph, value: ValueId) -> Option<f64> {
 }
 
 impl Weights {
-    /// A right-hand side `[k, n]` as codes, if it is a constant that is made of such. Weights that are dequantized to the 16
+    /// A right-hand side `[k, n]` as codes, if it is a constant made of codes. Weights that are dequantized to the 16
     /// bits of their scales are not rounded to them, unless `exact`.
     pub fn of(graph: &Graph, rhs: ValueId, exact: bool) -> Option<Weights> {
         let [k, n] = sizes(graph, rhs)?.try_into().ok()?;

@@ -3,8 +3,8 @@
 //! A window of 3x3 with stride 1, contracted with constant weights, becomes a transform of the input in squares, one
 //! product for each element of a square, batched, and a transform of the results; the weights are transformed when
 //! the object is written. The sums of floats round differently, by how much depends on the weights: an estimate of it decides which
-//! tiles may be taken ([`Estimate`]). Those of bytes are exact (see `winograd.rs`), as far as the weights prove that no result is too large: their
-//! transforms have 16 bits, whose products of pairs are compared with the direct ones of bytes.
+//! tiles may be taken ([`Estimate`]). Transforms of bytes are exact (see `winograd.rs`), as far as the weights prove that no result is too
+//! large: they have 16 bits, and the cost of their products of pairs is compared with the direct products of bytes.
 
 use crate::error::Result;
 use crate::graph::dim::product;
@@ -315,7 +315,7 @@ impl Weights {
         Weights { largest: largest.into(), reach: reach.unwrap_or(0) }
     }
 
-    /// Whether all that is stored of either transform fits 16 bits, and results can be told from what is known of them.
+    /// Whether all that is stored of either transform fits 16 bits, and results stay within the range that the exact division covers.
     fn fit(&self, matrices: &Matrices, input: Range) -> bool {
         let most = f64::from(i16::MAX);
         self.largest * growth(&matrices.filter) <= most
@@ -337,7 +337,7 @@ mod tests {
         (0..12).map(|_| uniform()).sum()
     }
 
-    /// `[3, 3, c, f]`, of which `of` gives the taps by row and column.
+    /// `[3, 3, c, f]`; `of` gives the taps by row and column.
     fn weights([channels, filters]: [usize; 2], mut of: impl FnMut(usize, usize) -> f64) -> Tensor {
         let mut values = Vec::new();
         for tap in 0..9 {

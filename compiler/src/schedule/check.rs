@@ -106,7 +106,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Sizes of which those that data decide are at most their bounds.
+/// Sizes, those that data decide limited to their bounds.
 fn within_bounds<'a>(graph: &Graph, sizes: &'a dyn Fn(Sym) -> i64) -> impl Fn(Sym) -> Option<i64> + 'a {
     let mut bounded: BTreeMap<Sym, i64> = BTreeMap::new();
     for (&sym, data) in &graph.data {
@@ -261,7 +261,7 @@ fn in_step(graph: &Graph, id: GroupId, group: &Group, input: ValueId, out: Value
 }
 
 /// Whether the sizes are some that the graph can have: no negative dims, reshapes that keep the number of
-/// elements, what else is assumed of sizes that data decide, and no overflow.
+/// elements, the other assumptions on sizes that data decide, and no overflow.
 fn consistent(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i64>) -> bool {
     let fits = |dim: &Dim| dim.eval(sizes).is_some_and(|value| value >= 0);
     // What inference assumes of sizes that data decide also bounds them.
@@ -284,7 +284,7 @@ fn consistent(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i6
     })
 }
 
-/// Whatever the sizes, nothing is read or written beyond a storage, or an output's buffer, before the run finds out that they
+/// For any sizes, nothing is read or written beyond a storage, or an output's buffer, before the run finds out that they
 /// contradict what is assumed of them.
 fn stays_within(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i64>) -> Result<()> {
     let mut contradictions = Contradictions::new(graph, sizes);

@@ -28,8 +28,8 @@ impl Group {
         self.nodes.iter().fold(Dim::ZERO, |sum, &node| sum + flops(graph, node))
     }
 
-    /// Bytes that its kernel reads and writes at the least: each of its operands and results once, of an operand that is only gathered
-    /// from as many as the result has.
+    /// Bytes that its kernel reads and writes at the least: each of its operands and results once, but an operand that is only gathered
+    /// from counts the bytes of the result.
     pub fn bytes(&self, graph: &Graph) -> Dim {
         let bytes = |value: ValueId| graph.ty(value).bytes();
         let gathered = |value: ValueId| {

@@ -87,7 +87,7 @@ pub(super) struct Grouper<'g> {
     pub needs: SecondaryMap<NodeId, Vec<ValueId>>,
     pub defines_sizes: SecondaryMap<ValueId, bool>,
     pub is_output: SecondaryMap<ValueId, bool>,
-    /// Values that must have a buffer whatever reads them.
+    /// Values that must have a buffer for any readers.
     pub forced: SecondaryMap<ValueId, bool>,
     pub unit_of: SecondaryMap<NodeId, Option<UnitId>>,
     pub units: Vec<Unit>,
@@ -185,7 +185,7 @@ impl<'g> Grouper<'g> {
         estimate(&self.graph.ty(value).elements())
     }
 
-    /// Whether a value has a buffer for certain, by what is decided so far.
+    /// Whether the decisions so far give a value a buffer for certain.
     pub fn has_buffer(&self, value: ValueId) -> bool {
         self.forced[value] || self.graph.producer(value).is_none()
     }

@@ -46,8 +46,8 @@ pub(super) fn is_cheap(grouper: &Grouper, value: ValueId, tree: &Tree) -> bool {
         && tree.leaf_bytes <= bytes.saturating_add(bytes / 4).saturating_add(256)
 }
 
-/// Whether computing a value where an epilogue reads it takes few operations on as many elements, and reads less than the
-/// value: what dequantizes bytes does. What is made of smaller tensors, as a mask of indices, is shared by many.
+/// Whether computing a value where an epilogue reads it takes few operations on the same number of elements, and reads less than the value,
+/// as dequantizing bytes does. A value made of smaller tensors, such as a mask of indices, has many readers.
 fn is_light(grouper: &Grouper, node: NodeId, tree: &Tree) -> bool {
     let ty = grouper.graph.ty(grouper.out(node));
     let one_or_all = |input: &ValueId| {

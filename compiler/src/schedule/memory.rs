@@ -257,8 +257,8 @@ impl<'a> Planner<'a> {
             let taken = self.graph.producer(storage).is_none()
                 || self.output[storage].is_some()
                 || self.leaves[storage].is_some();
-            // A block of its own is of its very size, which control flow tells only afterwards: until then what is
-            // bounded is where there is room for the most.
+            // A block of its own has its exact size, which is known only after control flow: until then a bounded value lies where the
+            // maximum fits.
             let early = self.graph.is_late(storage) && bounds.reserved_for(storage).is_some();
             // So it is for one whose rank may be known only after its bytes.
             let any_rank = self.graph.any_rank.contains_key(&at);
@@ -275,7 +275,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether a storage has an output's bytes when it is computed, whatever turns out later: either has the same number of
+    /// Whether a storage has an output's bytes when it is computed, for any later sizes: either has the same number of
     /// elements, or what is assumed of these numbers is checked by then.
     fn surely_has_bytes_of(&self, storage: ValueId, output: &TensorType) -> bool {
         let (graph, own) = (self.graph, self.graph.ty(storage));

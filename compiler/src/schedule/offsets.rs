@@ -91,7 +91,7 @@ fn greatest_divisor(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// Rounds of improvement of an order, and the number of blocks up to which there are any.
+/// Rounds of improvement of an order, and the largest number of blocks for which an order is improved.
 const ROUNDS: usize = 64;
 const MAX_IMPROVED: usize = 1000;
 

@@ -5,7 +5,7 @@ use crate::graph::{DType, Dim, Graph, NodeId, Op};
 use crate::schedule::rows::KeptRow;
 use crate::schedule::{Group, GroupKind};
 
-/// Bytes of scratch of a group that is no chain.
+/// Bytes of scratch of a group that is not a chain.
 pub(super) fn bytes(graph: &Graph, group: &Group) -> Dim {
     match (group.kind, &graph.nodes[group.anchor].op) {
         (GroupKind::Single, Op::Sort { .. }) => {
@@ -27,7 +27,7 @@ pub struct RadixSort {
     pub parts: Dim,
     /// Elements of a row.
     pub extent: Dim,
-    /// Whether [`RadixSort::SHARE`] and [`RadixSort::LEAST`] hold for certain; else the sizes of a run tell.
+    /// Whether [`RadixSort::SHARE`] and [`RadixSort::LEAST`] hold for certain; otherwise it depends on the sizes of a run.
     pub certain: bool,
 }
 

@@ -665,7 +665,7 @@ fn an_arena_that_no_machine_has_is_refused_by_node() {
     assert!(error.node.is_some() && error.message.contains("the largest, 140737488355328 bytes"), "{error}");
 }
 
-/// Each size can be told, and all of them together cannot.
+/// Each size is known, but their sum is not.
 #[test]
 fn an_arena_of_too_many_terms_is_refused() {
     let terms = |first: u32| -> Dim {
@@ -895,7 +895,7 @@ proptest! {
     }
 }
 
-/// A loop that stacks what an inner loop of unknown length stacked, of which there is at most a known amount.
+/// A loop that stacks what an inner loop of unknown but bounded length stacked.
 const BOUNDED: &str = r#"graph "bounded" {
   symbol s0 "n" = v4[0]
   input v0 "go" : bool[]

@@ -39,7 +39,7 @@ pub(super) fn compose(
     for &node in chain.iter().rev() {
         let data = &graph.nodes[node];
         let operand = data.inputs[0];
-        // A broadcast that is no view of a buffer has to become one itself.
+        // A broadcast that is not a view of a buffer gets a buffer itself.
         let needed = if matches!(data.op, Op::Expand { .. }) { data.outputs[0] } else { operand };
         view = step(&data.op, &graph.ty(operand).shape, view).ok_or(needed)?;
     }
@@ -196,7 +196,7 @@ mod tests {
         let swap = Op::Transpose { perm: vec![0, 2, 1, 3] };
         let view = view_of(vec![a.clone() * b.clone(), c(768i64)], &[split, swap]).unwrap();
         assert_eq!(view.strides, [b * c(768i64), c(64i64), c(768i64), c(1i64)]);
-        // The outermost axis takes what is left, whatever its symbol.
+        // The outermost axis takes what is left, for any symbol.
         let split = Op::Reshape { shape: vec![Dim::sym(Sym::new(1)), c(2i64)] };
         assert_eq!(view_of(vec![a], &[split]).unwrap().strides, [c(2i64), c(1i64)]);
     }

@@ -410,7 +410,7 @@ fn unknown_cpu(cpu: &str, triple: &Triple, known: &[&str]) -> Error {
     if cpu == "native" {
         let host = Triple::host().architecture;
         return usage(format!(
-            "`native` is the processor of this machine ({host}), which is none of the target `{triple}`; name one of the \
+            "`native` is the processor of this machine ({host}), which does not belong to the target `{triple}`; name one of the \
              target's: {known}"
         ));
     }

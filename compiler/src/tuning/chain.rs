@@ -34,7 +34,7 @@ impl Chain {
 
     /// Blocks that fit the memory for `scheduled` parts of the chosen ones.
     pub fn choose(scheduled: i64, pick: &mut Picker<'_>) -> Result<Chain> {
-        let why = |what: &str| format!("the scratch has room for so many {what}");
+        let why = |what: &str| format!("the scratch has room for that number of {what}");
         let rows = Allowed::between(1, BLOCK_ROWS, why("rows of each part"));
         let block_rows = pick.pick("block_rows", BLOCK_ROWS, &rows)?;
         let parts = pick.pick("parts", scheduled, &Allowed::between(1, scheduled, why("parts")))?;

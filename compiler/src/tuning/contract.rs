@@ -37,7 +37,7 @@ const GROUP: usize = 2;
 /// Cache lines of the next panel asked for per iteration of a register tile's inner loop.
 const PREFETCHES: i64 = 4;
 
-/// The same for a step on the processor's tiles, or of a widened block: it takes as many lines of a panel of 32 columns.
+/// The same for a step on the processor's tiles, or of a widened block: it takes this number of lines of a panel of 32 columns.
 const BLOCK_PREFETCHES: i64 = 32;
 
 /// Bytes of an operand from which on it is taken as far: until a constant is read again, all others of the model are. Products of
@@ -52,8 +52,7 @@ const STREAM_AHEAD: i64 = 8 << 10;
 /// Most lines per iteration that are worth trying.
 const MOST_PREFETCHES: i64 = 256;
 
-/// Parts that a large contraction has for threads to share, panels times parts of their rows: so many that a few threads
-/// have about as much work each.
+/// Parts that a large contraction has for threads to share, panels times parts of their rows, for similar work in each of a few threads.
 const PARTS: i64 = 12;
 
 /// The rows of a panel are cut into a multiple of this many parts, so that a few threads begin with whole blocks of rows.
@@ -82,7 +81,7 @@ const STAGE_SUM_BYTES: usize = 28 << 10;
 /// Bytes of a widened panel, at most: it needs no room for sums.
 const STAGE_PANEL_BYTES: usize = 32 << 10;
 
-/// Least steps of a block that is no whole panel: for each block, the sums of a tile are loaded and stored.
+/// Least steps of a block that is not a whole panel: for each block, the sums of a tile are loaded and stored.
 const STAGE_STEPS: usize = 32;
 
 /// Tiles of rows from which on a panel is widened first.
@@ -91,9 +90,9 @@ const STAGE_TILES: usize = 2;
 /// Rows whose epilogues are interleaved where sums come from the processor's tiles: enough to hide the latency of one.
 const EPILOGUE_ROWS: usize = 4;
 
-/// Share of the first-level cache that sums of several blocks of rows have, and most blocks. Each change from an epilogue's vectors
-/// to tiles takes some 100 cycles besides, as measured on Sapphire Rapids' successors; with sums in half of the cache what else is
-/// read falls out of it.
+/// Share of the first-level cache that sums of several blocks of rows have, and most blocks. Each change from an epilogue's vectors to
+/// tiles takes some 100 cycles besides, as measured on Sapphire Rapids' successors; with sums in half of the cache, the other data are
+/// evicted from it.
 const SUMS_SHARE: usize = 6;
 const MAX_BLOCKS: usize = 8;
 
@@ -122,7 +121,7 @@ pub struct Facts<'a> {
     pub narrow: bool,
     /// Bytes between neighbouring rows of the left-hand side, where constant.
     pub row_distance: Option<i64>,
-    /// Whether steps of the last inner axis are neighbours in the left-hand side, as many as the loop writes out.
+    /// Whether steps of the last inner axis are neighbours in the left-hand side, all those that the loop writes out.
     pub neighbours: bool,
     pub row_axes: usize,
     /// Whether finding a row's place by its number among all rows takes divisions.
@@ -177,7 +176,7 @@ impl RegisterTile {
         let between = match own_products {
             true => 0,
             false if facts.depth == PAIR_DEPTH || target.has_element_products() => PRODUCT_TEMPS,
-            // Both halves of what else is one operand.
+            // Both halves of operands that are otherwise one.
             false => PRODUCT_TEMPS + vectors,
         };
         let own = if by_lane { vectors + 1 } else { vectors };
@@ -220,7 +219,7 @@ impl RegisterTile {
         (extent > self.sum_terms).then(|| sum_part(extent, self.sum_terms))?.map(|part| part as usize)
     }
 
-    /// Steps per iteration of a loop of `extent`: near the number wanted such that none are left over, where there is such.
+    /// Steps per iteration of a loop of `extent`: near the number wanted, and a divisor of the extent if possible.
     pub fn unroll_of(&self, extent: Option<i64>) -> i64 {
         let Some(extent) = extent else { return self.unroll };
         if self.short && (1..self.unroll).contains(&extent) {
@@ -230,7 +229,7 @@ impl RegisterTile {
         near.into_iter().find(|count| *count > 0 && extent % count == 0).unwrap_or(self.unroll)
     }
 
-    /// Whether so many steps of several short axes, terms of one partial sum, are all written out.
+    /// Whether `steps` steps of several short axes, terms of one partial sum, are all written out.
     pub fn writes_out(&self, steps: i64) -> bool {
         steps <= (self.unroll + self.unroll / 2).min(self.sum_terms)
     }
@@ -261,7 +260,7 @@ impl DigitTile {
 
 fn rows(facts: &Facts<'_>, columns: usize, fit: usize) -> usize {
     let most = ROWS[usize::from(columns * facts.sum.size() >= WIDE_PANEL)];
-    // Rows a multiple of the size of a way apart meet in the same lines of each way, one of which the panel takes.
+    // Rows a multiple of the size of a way apart meet in the same lines of each way; the panel takes one way.
     let way = (facts.target.l1_bytes / facts.target.l1_ways) as i64;
     let aliased = facts.row_distance.is_some_and(|bytes| bytes != 0 && bytes % way == 0);
     let most = if aliased { most.min(facts.target.l1_ways.saturating_sub(1).max(1)) } else { most };
@@ -445,7 +444,7 @@ pub struct Prefetch {
 }
 
 impl Prefetch {
-    /// `constant`: the right-hand side is one, so that its panels follow each other in memory; `codes`: it is made of such.
+    /// `constant`: the right-hand side is one, so that its panels follow each other in memory; `codes`: it is made of codes.
     pub fn choose(
         target: &Target,
         constant: bool,
@@ -528,7 +527,7 @@ impl Extents<'_> {
             1
         };
         match most.filter(|most| *most < wanted) {
-            // Where rows are too few for all parts, so many that two threads still have as many each.
+            // With fewer rows than parts: an even number, so that two threads get equal work.
             Some(most) if most >= PARTS_OF_ROWS => most / PARTS_OF_ROWS * PARTS_OF_ROWS,
             Some(most) => (most / 2 * 2).max(1),
             None => wanted,

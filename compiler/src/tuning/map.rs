@@ -18,7 +18,7 @@ const BLOCK_OF: i64 = 16;
 /// Most elements of a block that are worth trying.
 const MOST_BLOCK: i64 = 1 << 16;
 
-/// Whether a result of so many elements, where known, is worth sharing between threads.
+/// Whether a result of `elements` elements, if known, is worth sharing between threads.
 fn is_large(elements: Option<i64>) -> bool {
     elements.is_none_or(|count| count >= PARALLEL_ELEMENTS)
 }
@@ -50,7 +50,7 @@ pub fn shared_loops(elements: Option<i64>, loops: usize, pick: &mut Picker<'_>) 
     pick.count("outer_loops", chosen, &allowed)
 }
 
-/// Elements of a block of a nest's only loop, `extent` long, where it is cut into such for threads to share.
+/// Elements of a block of a nest's only loop, `extent` long, where it is cut into blocks for threads to share.
 pub fn block(elements: Option<i64>, extent: i64, pick: &mut Picker<'_>) -> Result<Option<usize>> {
     let chosen = if is_large(elements) { block_of(extent).unwrap_or(0) } else { 0 };
     let divisors = [0].into_iter().chain(divisors(extent, MOST_BLOCK)).collect();

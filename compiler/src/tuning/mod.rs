@@ -36,8 +36,8 @@ pub use size::Goal;
 /// Turns of a loop that a few threads share about evenly.
 pub const SHARED_TURNS: i64 = 8;
 
-/// Outer axes of a shape that threads share together: as few as have `turns` turns, or all. Of extents that only a run tells the
-/// first is taken for 1, as a batch mostly is, and any other for enough.
+/// Outer axes of a shape that threads share together: as few as have `turns` turns, or all. The first extent, if known only at run time, is
+/// taken for 1, as a batch mostly is, and any other for enough.
 pub fn shared_axes(shape: &[Dim], turns: i64) -> usize {
     let (mut known, mut open) = (1i64, false);
     for (at, extent) in shape.iter().enumerate() {
@@ -228,7 +228,7 @@ pub const CACHE_LINE: i64 = 64;
 
 /// Bytes that stay in the second-level cache while others pass through it. A cache is never used in full: which of its
 /// sets a page meets is chance. Nor does it pay to rely on more than [`KEPT`]: with blocks of 1 MiB in a cache of 2 MiB, resnet50
-/// and minilm take 1.04 of the time, as what else the kernel reads then comes from further away.
+/// and minilm take 1.04 of the time, as the other data of the kernel then come from further away.
 pub fn kept_in_l2(target: &Target) -> i64 {
     (target.l2_bytes as i64 / 2).min(KEPT)
 }

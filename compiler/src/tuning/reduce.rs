@@ -20,8 +20,8 @@ const PARTIALS: usize = 4;
 /// Vectors whose elements one vector has as halves of its lanes.
 const HALVES: usize = 2;
 
-/// Reductions over at most this many elements are written out where they keep the last axis; of windows with more, so many of the
-/// innermost axes.
+/// Reductions over at most this many elements are written out where they keep the last axis; of larger windows, the innermost axes up to
+/// that.
 const WRITE_OUT: i64 = 32;
 
 /// Most reduced elements that may be written out.
@@ -72,7 +72,7 @@ impl Partials {
         Ok(Partials { vectors, sum_terms: terms.of_part(pick)? })
     }
 
-    /// So many vectors for a reduction of `vectors`, where their number is known: each has one, at least.
+    /// Registers for a reduction of `vectors` vectors, if known: each has one vector, at least.
     pub fn of(self, vectors: Option<usize>) -> usize {
         vectors.map_or(self.vectors, |vectors| self.vectors.min(1 << vectors.max(1).ilog2()))
     }
@@ -83,9 +83,9 @@ impl Partials {
 pub enum Terms {
     /// Nothing is rounded: no sum, or one of integers.
     Exact,
-    /// So many floats, at most.
+    /// This number of floats, at most.
     Floats(i64),
-    /// As many floats as a run has.
+    /// A number of floats known only at run time.
     Unknown,
 }
 
@@ -219,8 +219,8 @@ impl Facts<'_> {
         choices
     }
 
-    /// Channels of a block, as many as have their windows' rows in the first-level cache until the next row reads them again, and
-    /// parts of the rows.
+    /// Channels of a block, the most whose windows' rows stay in the first-level cache until the next row reads them again, and parts of
+    /// the rows.
     fn channel_blocks(&self, vectors: usize, pick: &mut Picker<'_>) -> Result<(i64, i64)> {
         let (Some(shared), Some(rows), Some(channels)) = (&self.shared, &self.rows, self.channels) else {
             return Ok((0, 1));

@@ -59,7 +59,7 @@ pub struct Leaves {
 }
 
 impl Leaves {
-    /// For vectors of so many lanes of 32 bits.
+    /// For vectors of `lanes` lanes of 32 bits.
     pub fn choose(forest: &Forest, lanes: usize, pick: &mut Picker<'_>) -> Result<Leaves> {
         let bytes = (forest.columns as i64).saturating_mul(4 * lanes as i64).max(1);
         let most = match BLOCK_BYTES / bytes {

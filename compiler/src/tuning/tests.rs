@@ -240,7 +240,7 @@ fn rows_are_in_parts_and_blocks_where_there_is_work() {
     assert_eq!(order(1000, 64, 64).0, 4);
     assert_eq!(order(10, 64, 64).0, 1);
     assert_eq!(order(100, 4096, 4096), (1, 0));
-    // 128 KiB less all panels hold so many rows of 256 bytes.
+    // 128 KiB less all panels, in rows of 256 bytes.
     assert_eq!(order(1000, 64, 64).1, (128 - 16) * 4);
 }
 

@@ -4,8 +4,8 @@ use super::{Allowed, Picker};
 use crate::error::Result;
 use crate::target::Target;
 
-/// Passes over an input's square of `size` by `size` vectors, each of which computes a part of the rows from all that they
-/// need: where a square has more vectors than there are registers, and operations no operands in memory, loading twice is less
+/// Passes over an input's square of `size` by `size` vectors, where each computes a part of the rows from all that they need: where a
+/// square has more vectors than there are registers, and operations no operands in memory, loading twice is less
 /// than storing what does not fit and loading it again.
 pub fn passes(target: &Target, size: usize, pick: &mut Picker<'_>) -> Result<usize> {
     let chosen = if target.loads_apart() && size * size > target.vector_registers { 2 } else { 1 };

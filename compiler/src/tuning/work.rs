@@ -7,7 +7,7 @@ use crate::loops::{Expr, Index, Kernel, LoopKind, Stmt, Term};
 /// the hand-over takes one or two if the thread is awake.
 const WORTH_THREADS: f64 = 48_000.0;
 
-/// Elements that one operation of a vector loop is for, about.
+/// Assumed lanes per vector operation.
 const LANES: f64 = 8.0;
 
 /// Operations below which a kernel is not made for better processors too: it would gain less than the tens of
@@ -17,7 +17,7 @@ const WORTH_UPGRADES: f64 = 256.0;
 /// What the extent of a loop that data decide is taken for, and where a kernel's versions are chosen, each symbol.
 const TYPICAL: i64 = 64;
 
-/// Most that such are tried for where they decide whether threads share a kernel.
+/// Largest size tried for such an extent, where it decides whether threads share a kernel.
 const MOST: i64 = 1 << 20;
 
 /// When a kernel's work outweighs waking threads.
@@ -70,7 +70,7 @@ pub fn worth_threads(kernel: &Kernel) -> Threads {
     Threads::From { size: size.clone(), least }
 }
 
-/// The sizes of buffers that only a run tells.
+/// The sizes of buffers that only a run knows.
 fn open_sizes(kernel: &Kernel) -> impl Iterator<Item = &Dim> {
     kernel.buffers.values().map(|buffer| &buffer.len).filter(|size| !size.is_const())
 }
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// Rows of which each part has less than one, at typical sizes, are as much work as undivided ones.
+    /// Rows with less than one per part, at typical sizes, are as much work as undivided ones.
     #[test]
     fn parts_of_few_rows_are_work() {
         let rows = Dim::sym(crate::graph::Sym::from_u32(0));

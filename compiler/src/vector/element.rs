@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(lanes, ["0", "2", "0", "2", "1", "3"]);
     }
 
-    /// What else reads an element keeps it in every lane, and a store between two keeps them apart.
+    /// Other readers of an element keep it in every lane, and a store between two keeps them apart.
     #[test]
     fn others_stay() {
         let body = [

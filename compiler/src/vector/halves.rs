@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use super::fold::readers;
 use crate::vector::ir::{Address, Binary, Block, Class, Func, Inst, Lanes, Mem, Op, Reg, Small};
 
-/// Lanes of a vector whose halves are twice as many elements.
+/// Lanes of a vector; its elements are halves of lanes.
 const LANES: Lanes = Lanes::X4;
 
 pub fn run(func: &mut Func) {

@@ -112,8 +112,8 @@ impl Mem {
     }
 }
 
-/// `disp` bytes from a base register, and where the machine has such addresses a register times a power of two of at most
-/// 8, of which this is the logarithm.
+/// `disp` bytes from a base register, and where the machine has such addresses a register times a power of two of at most 8, given by its
+/// logarithm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address {
     pub base: Reg,
@@ -140,7 +140,7 @@ impl Lanes {
     pub const ALL: [Lanes; 9] =
         [Lanes::X1, Lanes::X2, Lanes::X4, Lanes::X8, Lanes::X16, Lanes::D1, Lanes::D2, Lanes::D4, Lanes::D8];
 
-    /// Those that a store of so many bytes has.
+    /// The lanes of a store of `bytes` bytes.
     pub fn stored(bytes: usize) -> Option<Lanes> {
         match bytes {
             4 => Some(Lanes::X1),
@@ -178,7 +178,7 @@ impl Lanes {
         self.count() == 1
     }
 
-    /// So many elements of `width` bytes.
+    /// `count` elements of `width` bytes.
     pub fn of(count: usize, width: usize) -> Option<Lanes> {
         Lanes::ALL.into_iter().find(|lanes| (lanes.count(), lanes.width()) == (count, width))
     }
@@ -188,7 +188,7 @@ impl Lanes {
         if self.width() == 8 { Lanes::D1 } else { Lanes::X1 }
     }
 
-    /// As many elements of 32 bits.
+    /// The same number of elements of 32 bits.
     pub fn narrow(self) -> Lanes {
         match self {
             Lanes::D1 => Lanes::X1,
@@ -207,7 +207,7 @@ pub enum Small {
     U8,
     I16,
     U16,
-    /// A float of 16 bits, of which f32 is made.
+    /// A float of 16 bits, converted to f32.
     F16,
 }
 
@@ -224,7 +224,7 @@ impl Small {
     }
 }
 
-/// Changes the width of elements, between lanes of 32 bits and as many of 64.
+/// Changes the width of elements, between lanes of 32 bits and the same number of lanes of 64.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Convert {
     /// f32 to f64.
@@ -262,9 +262,9 @@ pub enum Op {
     Store(Lanes),
     /// Small elements from `mem`, widened to lanes of 32 bits. Not of one lane.
     LoadSmall(Small, Lanes),
-    /// Twice as many integers of a byte as there are lanes, from `mem`, widened to the halves of lanes.
+    /// Two integers of a byte per lane, from `mem`, widened to the halves of lanes.
     LoadHalves(Small, Lanes),
-    /// An f16 from `mem` in as many lanes of 16 bits as 128 bits hold; needs VEX.
+    /// An f16 from `mem` in all lanes of 16 bits of 128 bits; needs VEX.
     BroadcastHalf,
     /// `uses[0]` with the 128 bits at `mem` as one of its quarters.
     InsertQuarter(u8, Lanes),
@@ -283,7 +283,7 @@ pub enum Op {
     Saturate(Small, Lanes),
     /// The floats of `uses = [a, b]`, rounded to the nearest, ties to even, as small integers of a byte in the lower part of the
     /// result, those of `a` first: the nearest there is for what does not fit. NaN becomes 0, or any i8. Where `.1` is 1,
-    /// `uses = [a, b, zero]`, the halves of which are added before what is out of range is cut, and NaN becomes any byte.
+    /// `uses = [a, b, zero]`: the halves of `zero` are added before clamping, and NaN becomes any byte.
     QuantizePair(Small, u8, Lanes),
     /// Brings the cache line of `mem` to the second level, if that address is one.
     Prefetch,
@@ -319,7 +319,7 @@ pub enum Op {
     SwapBytes(Lanes),
     /// The first lane of `uses[0]` in every lane.
     SplatLane(Lanes),
-    /// So many lanes of `uses[0]`, the upper half of twice as many.
+    /// The upper half of the lanes of `uses[0]`; `.0` are the lanes of that half.
     UpperHalf(Lanes),
     /// Lane number `.0` of `uses[0]` as a scalar; `.1` is one lane of its width.
     Extract(u8, Lanes),
@@ -341,9 +341,9 @@ pub enum Op {
     MaskBits(Lanes),
     /// The mask of a vector of such lanes.
     MaskOf(Lanes),
-    /// A mask of 32-bit lanes as one of so many 64-bit lanes.
+    /// A mask of 32-bit lanes as one of 64-bit lanes, `.0`.
     MaskWiden(Lanes),
-    /// A mask of so many 64-bit lanes as one of 32-bit lanes.
+    /// A mask of 64-bit lanes, `.0`, as one of 32-bit lanes.
     MaskNarrow(Lanes),
 
     // Tiles, which are named by number. The rows of one are `uses[0]` bytes apart in memory, the first at `mem`.
@@ -364,7 +364,7 @@ pub enum Op {
     LoadInt32,
     /// A small element from `mem`, extended by its sign if it has one.
     LoadPart(Small),
-    /// The low bytes of `uses[0]`, as many as a small element has, to `mem`.
+    /// The low bytes of `uses[0]`, the size of a small element, to `mem`.
     StorePart(Small),
     /// The first lane of `uses[0]`, a vector; zeros are above one of 32 bits.
     ToGeneral(Lanes),
@@ -425,8 +425,8 @@ pub enum Binary {
     ShrArithBy,
     /// The sum of the products of the lower and of the upper halves of 32-bit lanes, all signed.
     DotPairs,
-    /// In each half of 32-bit lanes the sum of the products of its two bytes, those of the first operand without a sign and those
-    /// of the second with one, which saturates at 16 bits.
+    /// In each half of 32-bit lanes the sum of the products of its two bytes, unsigned in the first operand and signed in the second; it
+    /// saturates at 16 bits.
     DotBytes,
     /// In each half of 32-bit lanes the sum of the products of its two bytes, all signed, which wraps at 16 bits.
     DotHalves,
@@ -461,7 +461,7 @@ pub enum Unary {
     Trunc,
     /// To the nearest, ties to even.
     Nearest,
-    /// f32 to i32, toward zero; `i32::MIN` for what does not fit, of which Cranelift may make another integer.
+    /// f32 to i32, toward zero; `i32::MIN` for what does not fit; Cranelift may give another integer.
     ToInt,
     /// f32 to i32, to the nearest, ties to even, as the control register has it for all arithmetic; else as [`Unary::ToInt`].
     ToIntNearest,

@@ -43,8 +43,7 @@ pub struct Isa {
     pub loads_apart: bool,
     /// Products of signed halves of lanes are added to lanes, those of the lower part of two vectors or of the upper one.
     pub has_half_products: bool,
-    /// Displacements of loads and stores are multiples of the bytes that these reach, and below so many of them; where they
-    /// are not any number of 32 bits.
+    /// Displacements of loads and stores are multiples of the accessed bytes, below this multiple; `None` for any number of 32 bits.
     pub reach: Option<i32>,
     /// Addresses can have a second register, times 1, 2, 4 or 8.
     pub has_scaled_addresses: bool,
@@ -322,7 +321,7 @@ impl Isa {
         }
     }
 
-    /// Why an operation with an operand in memory, or a lane, is none of this machine.
+    /// Why this machine cannot execute the operation with a memory or lane operand.
     pub fn refuses(self, op: Op, each: bool) -> Option<String> {
         if let Some(lanes) = lanes(op)
             && !self.holds(lanes)
@@ -344,7 +343,7 @@ impl Isa {
         }
     }
 
-    /// So many lanes of elements of `width` bytes, where a vector has room for them.
+    /// `count` lanes of elements of `width` bytes, where a vector has room for them.
     pub fn lanes_of(self, count: usize, width: usize) -> Option<Lanes> {
         let two = matches!(self.encoding, Encoding::Cranelift | Encoding::Neon);
         Lanes::of(count, width).filter(|lanes| self.holds(*lanes) && (two || count != 2))

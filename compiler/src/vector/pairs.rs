@@ -11,7 +11,7 @@ use crate::vector::ir::{Address, Binary, Block, Class, Func, Inst, Lanes, Mem, O
 /// Instructions between two stores, at most: as long, floats take registers.
 const NEAR: usize = 256;
 
-/// For vectors of so many lanes.
+/// For vectors of `lanes`.
 pub fn run(func: &mut Func, buffers: &Buffers<'_>, lanes: Lanes) {
     let readers = readers(func);
     let mut blocks = std::mem::take(&mut func.blocks);
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Bytes that are no neighbours, other zero points, a store to the same bytes, and a load from memory that is written.
+    /// Bytes that are not neighbours, other zero points, a store to the same bytes, and a load from memory that is written.
     #[test]
     fn others_stay() {
         let unchanged = |parts: &[Vec<String>]| assert_eq!(paired(&parts.concat()), parts.concat());

@@ -15,7 +15,7 @@ use crate::vector::verify::lanes;
 pub enum Kind {
     Float,
     Int,
-    /// Bits, whatever they stand for.
+    /// Bits without a type.
     Bits,
     Mask,
     /// A general register: no lanes.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::memory::Buffers;
 use crate::vector::ir::{Address, End, Func, Inst, Mem, Op, Operand, Reg};
 
-/// A register is kept for so many instructions after it was read last: longer, and other values may have to be spilled for it.
+/// Instructions for which a register is kept after its last read: if it is kept longer, other values may be spilled for it.
 const NEAR: usize = 40;
 
 /// What an instruction computes: the operation, its operands and the address that it reads.
@@ -16,7 +16,7 @@ pub fn run(func: &mut Func, buffers: &Buffers<'_>) {
     // Registers whose value another one has.
     let mut same: HashMap<Reg, Reg> = HashMap::new();
     for block in func.blocks.values_mut() {
-        // By what is computed: the register, and where it was read last.
+        // By the computed value: the register, and where it was read last.
         let mut known: HashMap<Key, (Reg, usize)> = HashMap::new();
         let mut at = 0;
         block.insts.retain_mut(|inst| {

@@ -117,7 +117,7 @@ pub struct Group {
     pub lane: Var,
     pub base: Index,
     pub lanes: usize,
-    /// A value that all lanes have is widened in it, to more than a vector of so many lanes holds: such values stay scalars.
+    /// A value common to all lanes is widened in it beyond a vector of these lanes: such values stay scalars.
     pub widens: bool,
 }
 
@@ -353,7 +353,7 @@ impl Select<'_> {
             return refuse("a vector loop without a constant number of lanes");
         };
         let lanes = lanes::group_lanes(self.kernel, self.isa, &self.register_lanes, var, extent, body);
-        let Some(lanes) = lanes else { return refuse("two lanes of 64 bits, of which there are no vectors") };
+        let Some(lanes) = lanes else { return refuse("vectors of two lanes of 64 bits") };
         let widens = self.isa.lanes_of(lanes, 8).is_none() && lanes::widens(self.kernel, body);
         for first in (0..extent).step_by(lanes) {
             let base = lo.add_dim(&Dim::from(first));

@@ -163,7 +163,7 @@ fn accesses_outside_of_a_buffer_are_told() {
     assert!(error.to_string().contains("of 1 pointers"), "{error}");
 }
 
-/// Each operation is found again by what is written for it, and no two are written alike.
+/// Each operation is found again by its name, and no two names are alike.
 #[test]
 fn spellings_are_unique() {
     for one in SPELLINGS {

@@ -32,7 +32,7 @@ pub struct Shape {
     pub mem: MemUse,
 }
 
-/// Whether a function is one, on whatever machine.
+/// Whether a function is valid on any machine.
 pub fn verify(func: &Func) -> Result<(), String> {
     let entry = func.blocks.values().next().ok_or("the function has no blocks")?;
     if entry.params.len() > MAX_ARGS {

@@ -155,8 +155,8 @@ fn other_files_are_no_models() {
     for (name, bytes, part) in [
         (
             "a.onnx",
-            &b"this is\nno model"[..],
-            "not an ONNX file: it is text that begins with `this is no model`",
+            &b"this is\nnot a model"[..],
+            "not an ONNX file: it is text that begins with `this is not a model`",
         ),
         (
             "b.onnx",
@@ -262,7 +262,7 @@ fn native_is_no_processor_of_another_target() {
     let foreign =
         if cfg!(target_arch = "aarch64") { "x86_64-unknown-linux-gnu" } else { "aarch64-unknown-linux-gnu" };
     let run = onnxc(folder.path(), &["digits.onnx", "--mcpu", "native", "--target", foreign]);
-    let part = format!("which is none of the target `{foreign}`; name one of the target's: ");
+    let part = format!("which does not belong to the target `{foreign}`; name one of the target's: ");
     assert!(run.code == 2 && run.err.contains(&part), "{}", run.err);
     let run = onnxc(folder.path(), &["digits.onnx", "--mcpu", "z80", "--target", foreign]);
     assert!(!run.err.contains("native"), "{}", run.err);

@@ -18,7 +18,7 @@ fn write(folder: &Path, name: &str, graph: GraphProto) {
     fs::write(folder.join(name), build::model(19, graph).encode_to_vec()).unwrap();
 }
 
-/// A good model, one that is warned of, two of an unknown operator, one of which is in a folder inside, and text.
+/// A good model, one that is warned of, two of an unknown operator, one of them in a folder inside, and text.
 fn models() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("sub")).unwrap();

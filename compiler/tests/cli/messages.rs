@@ -46,7 +46,7 @@ fn errors_of_broken_nodes_name_the_node_and_are_in_plain_words() {
     assert!(models > 5_000 && errors > 5_000, "{models} models, {errors} errors");
 }
 
-/// A text that is none of those an attribute allows is answered with those it does, its default among them.
+/// A text that an attribute does not allow is answered with the allowed ones, its default among them.
 #[test]
 fn wrong_choices_are_answered_with_the_right_ones() {
     let wrong = |name: &str| AttributeProto {

@@ -212,7 +212,7 @@ fn outputs_keep_their_modes_and_follow_links() {
     assert!(run.code > 0 && run.err.contains("loop.o"), "{} {}", run.code, run.err);
 }
 
-/// Whether `x.o` and `x.h` are of the same compilation, and of which.
+/// Checks that `x.o` and `x.h` are of the same compilation; gives its name.
 fn pair(folder: &Path) -> String {
     let object = fs::read(folder.join("x.o")).unwrap();
     let header = fs::read_to_string(folder.join("x.h")).unwrap();
@@ -229,7 +229,7 @@ fn pair(folder: &Path) -> String {
     }
 }
 
-/// What tells the files apart from others that take their places.
+/// What distinguishes the files from others that replace them.
 #[cfg(unix)]
 fn files_in_place(folder: &Path) -> [u64; 2] {
     use std::os::unix::fs::MetadataExt;
@@ -331,7 +331,7 @@ fn a_closed_standard_output_is_an_error() {
         assert_eq!(shell(&format!("{command} >/dev/null")).0, Some(0), "{command}");
         assert_eq!(shell(&format!("{command} 1<>/dev/null")).0, Some(0), "{command}");
     }
-    // A reader that goes away is told nothing, and the program ends without success.
+    // A reader that goes away gets no message, and the program ends without success.
     let (code, text) = shell("ops --json | true; exit ${PIPESTATUS[0]}");
     assert_eq!((code, text.as_str()), (Some(1), ""));
     assert_eq!(shell("digits.onnx -o x.o >&-").0, Some(0), "what prints nothing needs none");
@@ -342,7 +342,7 @@ fn memory_that_there_is_not_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let value = |name| build::f32_value(name, &["n"]);
     let node = build::node("ConstantOfShape", &["x"], &["y"]);
-    // A size that only the data tells, and one that the input tells.
+    // A size that only the data determines, and one that follows from the input.
     let (x, y) = (build::value("x", 7, &["1"]), build::f32_value("y", &["m"]));
     let models = [
         ("data.onnx", build::graph(vec![x], vec![node], vec![y])),

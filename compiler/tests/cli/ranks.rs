@@ -1,4 +1,4 @@
-//! Ranks that the model does not tell: of inputs, given by an option or by the data, and of outputs, decided by the run.
+//! Ranks that are not static: of inputs, given by an option or by the data, and of outputs, decided by the run.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Values that are no tensors, in files and on the screen.
+//! Values other than tensors, in files and on the screen.
 
 use std::fs;
 

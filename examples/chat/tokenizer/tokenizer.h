@@ -19,12 +19,12 @@ tokenizer *tokenizer_open(const void *json, size_t bytes, char *message, size_t 
 /* NULL is allowed. */
 void tokenizer_close(tokenizer *tokenizer);
 
-/* Writes the tokens of a text of UTF-8, at most `capacity` of them, and returns how many there are; -1 if the text is not
- * UTF-8. There are never more than bytes. Special tokens that the text spells out count as such; none is added. */
+/* Writes the tokens of a text of UTF-8, at most `capacity` of them, and returns how many there are; -1 if the text is not UTF-8. There are
+ * never more than bytes. Special tokens that the text spells out are recognized; none is added. */
 int64_t tokenizer_encode(const tokenizer *tokenizer, const char *text, size_t bytes, int64_t *tokens, size_t capacity);
 
-/* The bytes of a token, not zero-terminated, and how many. One token may hold a part of a character. A special token, or
- * a number that is no token, has none. They live as long as the tokenizer. */
+/* The bytes of a token, not zero-terminated, and how many. One token may hold a part of a character. A special token, or a number that is
+ * not a token, has none. They live as long as the tokenizer. */
 const char *tokenizer_bytes(const tokenizer *tokenizer, int64_t token, size_t *bytes);
 
 /* The number of a token by its zero-terminated name, such as `<|endoftext|>`; -1 if there is none. */

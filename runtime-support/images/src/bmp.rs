@@ -4,7 +4,7 @@ use crate::fault::{Fault, broken, unsupported};
 use crate::image::{Channels, Image, check};
 use crate::watch::Watch;
 
-/// What the headers tell.
+/// The contents of the headers.
 struct Header<'s> {
     width: usize,
     height: usize,

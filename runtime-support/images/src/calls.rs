@@ -21,8 +21,8 @@ use crate::watch::Watch;
 /// and for each size.
 const HEAD: usize = 24;
 
-/// The height and the width of an image: `stream[n]`, `out[2]`. Both are 0 where the stream cannot be decoded, whatever the
-/// reason: the operator's result is empty then.
+/// The height and the width of an image: `stream[n]`, `out[2]`. Both are 0 where the stream cannot be decoded for any reason: the
+/// operator's result is empty then.
 ///
 /// # Safety
 /// `state` is null, or open and used by nobody else. The others are null or as described; nobody writes what is read meanwhile.

@@ -7,7 +7,7 @@ use crate::image::Image;
 use crate::watch::Watch;
 use crate::{bmp, jpeg, jpeg2000, png, pnm, tiff, webp};
 
-/// Decodes a stream, whose format its first bytes tell. Where a library panics the stream counts as broken.
+/// Decodes a stream; its first bytes determine the format. Where a library panics the stream counts as broken.
 pub fn decode(stream: &[u8]) -> Result<Image, Fault> {
     decode_watched(stream, &Watch::new(None))
 }

@@ -94,7 +94,7 @@ impl Image {
         self.samples.chunks_mut((self.width * self.channels.count()).max(1))
     }
 
-    /// Writes the pixels in a format; `out` has as many bytes as that takes.
+    /// Writes the pixels in a format; `out` has exactly the bytes that takes.
     pub fn write(&self, format: Format, out: &mut [u8]) {
         match self.channels {
             Channels::Gray => self.each(format, out, |&[gray]| [gray; 3]),

@@ -65,7 +65,7 @@ pub fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
     Ok(image)
 }
 
-/// A sample of which `most` is the brightest.
+/// A sample in the range 0 to `most`, the brightest.
 fn scaled(value: usize, most: usize) -> Result<u8, Fault> {
     if value > most {
         return Err(broken());

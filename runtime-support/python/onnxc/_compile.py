@@ -106,7 +106,7 @@ def compile(model, output=None, **options):
         else:
             content = model if isinstance(model, (bytes, bytearray, memoryview)) else model.SerializeToString()
             if output is None:
-                raise TypeError("a model that is no file needs the argument `output`")
+                raise TypeError("a model that is not a file needs the argument `output`")
             path = Path(folder) / "model.onnx"
             path.write_bytes(content)
         output = Path(path.stem + shared_library_extension()) if output is None else Path(output)

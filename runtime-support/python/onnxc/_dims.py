@@ -1,7 +1,8 @@
 """Dims that follow from symbols, such as `batch*2 + floordiv(length, 4)`: their text evaluated.
 
 The grammar is that of the compiler: sums of products of symbols, whole numbers and calls of `floordiv`, `mod`, `min`, `max`
-and `broadcast` (the size of two that are equal, or of which one is 1) of two dims. A symbol's name may be any text, so that the longest name which fits is taken.
+and `broadcast` (the size of two that are equal, or the other one if one is 1) of two dims. A symbol's name may be any text, so the
+longest name that fits is taken.
 """
 
 _CALLS = {

@@ -11,7 +11,7 @@ _TEXT = np.dtype([("data", np.uintp), ("size", np.uintp)])
 
 
 def aligned(count, alignment=_abi.ALIGNMENT):
-    """So many bytes at a multiple of `alignment`, with any contents."""
+    """`count` bytes at a multiple of `alignment`, with any contents."""
     memory = np.empty(count + alignment, np.uint8)
     start = -memory.ctypes.data % alignment
     return memory[start : start + count]
@@ -48,7 +48,7 @@ HEAP = _Heap()
 def texts_in(array):
     """The elements of an array of texts as the C ABI has them, and what keeps their bytes.
 
-    Raises TypeError for an element that is no text.
+    Raises TypeError for an element that is not a text.
     """
     pieces = []
     for text in array.reshape(-1).tolist():

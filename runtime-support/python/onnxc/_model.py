@@ -321,7 +321,7 @@ class _Plan:
     def __init__(self, description, symbols):
         self.symbols = symbols
         words = (ctypes.c_int64 * max(len(symbols), 1))(*symbols)
-        # Sizes that there is no workspace for are none that a run takes: it says which.
+        # Sizes without a workspace are refused by the run, which says why.
         self.workspace = max(description.workspace(words, len(symbols)), 0)
         values = dict(zip(description.symbols, symbols))
         self.shapes = [[_size(port, axis, symbols, values) for axis in range(port.rank)] for port in description.outputs]

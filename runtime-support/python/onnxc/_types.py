@@ -72,7 +72,7 @@ def is_packed(dtype):
 
 
 def byte_count(dtype, elements):
-    """Bytes of so many elements."""
+    """Bytes of `elements` elements."""
     if dtype in _PACKED:
         return (elements * _PACKED[dtype] + 7) // 8
     return elements * (16 if dtype == STRING else numpy_type(dtype).itemsize)

@@ -85,7 +85,7 @@ def _pack_optional(ports, given):
     if inner[0].part == _abi.SHAPES:
         return [present] + _pack_sequence(inner, [] if given is None else given)
     if given is None:
-        # Sizes that the model tells, and else 0; the data is whatever.
+        # Static sizes, otherwise 0; the data is undefined.
         element = np.zeros([size or 0 for size in inner[0].dims], _types.numpy_type(inner[0].dtype))
         if inner[0].dtype == _types.STRING:
             element.fill("")

@@ -22,7 +22,7 @@ class OnnxcBackendRep(BackendRep):
 
 
 class OnnxcBackend(Backend):
-    """Compiles models for this processor. Keywords that are none of `onnxc.compile` belong to others and are ignored."""
+    """Compiles models for this processor. Keywords that `onnxc.compile` does not have belong to others and are ignored."""
 
     @classmethod
     def is_compatible(cls, model, device="CPU", **kwargs):

@@ -69,7 +69,7 @@ impl Limits {
     /// a model with state: some of its symbols are in its state block.
     ///
     /// # Safety
-    /// `model` is what a compiled model's `<name>_model` returned. Dims of inputs are as many as their rank says, and `self` is as
+    /// `model` is what a compiled model's `<name>_model` returned. Inputs have `rank` dims, and `self` is as
     /// in `onnxc.h`.
     pub unsafe fn check(&self, model: &Model, inputs: &[Tensor]) -> Result<usize, Refusal> {
         if self.struct_size != size_of::<Limits>() {
@@ -137,7 +137,7 @@ impl Limits {
     }
 }
 
-/// The dims of an input, as many as the model's has; none of one that is left out.
+/// The dims of an input, checked against the model's rank; none for one that is left out.
 ///
 /// # Safety
 /// As [`Limits::check`].

@@ -8,7 +8,7 @@ pub(super) fn status(result: Result<(), Status>) -> Status {
     result.err().unwrap_or(Status::OK)
 }
 
-/// Bytes of elements, where they may be so many.
+/// Bytes of elements, where their number is valid.
 pub(super) fn bytes(elements: i64, each: usize) -> Result<usize, Status> {
     let bytes = usize::try_from(elements).ok().and_then(|elements| elements.checked_mul(each));
     bytes.filter(|&bytes| bytes <= isize::MAX as usize).ok_or(Status::BAD_SIZE)

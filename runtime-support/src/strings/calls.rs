@@ -10,7 +10,7 @@
 //! - `BAD_TEXT`, `BAD_DTYPE`: see the functions;
 //! - `NEEDS_ALLOCATOR`, `OUT_OF_MEMORY`: there is no memory.
 //!
-//! Where an element is to blame, [`onnxc_strings_fault`] tells which.
+//! Where an element is to blame, [`onnxc_strings_fault`] has its number.
 
 use crate::abi::{Options, Status, StringView};
 
@@ -25,7 +25,7 @@ use super::tokens::Tokens;
 /// the state is one without constants and memory, and may be closed.
 ///
 /// # Safety
-/// `state` is null or has so many bytes. The others are as in `onnxc.h` and as made, or null. The constants and what the
+/// `state` is null or has `bytes` bytes. The others are as in `onnxc.h` and as made, or null. The constants and what the
 /// allocator refers to stay while the state is used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onnxc_strings_open(
@@ -287,8 +287,8 @@ pub unsafe extern "C" fn onnxc_strings_tokens(
 
 /// The number that each text is: `numbers[n]`, `out[n]` of `dtype`. Decimal or scientific, or an infinity or NaN by
 /// name for floats; white space on either side is passed over. Integer types cut a fraction off. A bool is `true`,
-/// `false` or whether a number is not 0. `BAD_TEXT` for what is no number, or none of the integer type; `BAD_DTYPE` for a
-/// type that is none of f16, bf16, f32, f64, i8 to i64, u8 to u64 and bool.
+/// `false` or whether a number is not 0. `BAD_TEXT` for a text that is not a number, or not one of the integer type; `BAD_DTYPE` for a type
+/// other than f16, bf16, f32, f64, i8 to i64, u8 to u64 and bool.
 ///
 /// # Safety
 /// All pointers are as this module describes.

@@ -112,7 +112,7 @@ impl<'c> Draft<'c> {
         let spare = if self.size == 0 { 0 } else { needed };
         let room = self.chunks.add(self.memory, needed.checked_add(spare).ok_or(Status::OUT_OF_MEMORY)?)?;
         if self.size > 0 {
-            // SAFETY: both rooms have so many bytes, the old one has written them, and they are in different chunks.
+            // SAFETY: both rooms have `self.size` bytes, the old one has written them, and they are in different chunks.
             unsafe { room.start.copy_from_nonoverlapping(self.room.start, self.size) };
         }
         self.room = room;
@@ -123,7 +123,7 @@ impl<'c> Draft<'c> {
         if self.size == 0 {
             return &mut [];
         }
-        // SAFETY: so many bytes are written, and the draft has them alone.
+        // SAFETY: `self.size` bytes are written, and the draft has them alone.
         unsafe { std::slice::from_raw_parts_mut(self.room.start, self.size) }
     }
 
@@ -132,7 +132,7 @@ impl<'c> Draft<'c> {
         if self.size == 0 {
             return &[];
         }
-        // SAFETY: so many bytes are written, and no longer room.
+        // SAFETY: `self.size` bytes are written, and no longer room.
         unsafe {
             let text = std::slice::from_raw_parts(self.room.start, self.size);
             self.room = Room { start: self.room.start.add(self.size), bytes: self.room.bytes - self.size };

@@ -38,12 +38,12 @@ impl Constants {
 
     /// # Safety
     /// `blob` is null or points to a blob, whose bytes neither move nor change while this value is used. If there is no
-    /// blob, there are at least 16 bytes, and where these begin like one, as many as they tell.
+    /// blob, there are at least 16 bytes, and where these begin like one, the number that they state.
     pub unsafe fn of(blob: *const u8) -> Result<Constants, Status> {
         if blob.is_null() {
             return Ok(Constants::NONE);
         }
-        // SAFETY: the caller says that there are so many.
+        // SAFETY: the caller guarantees 16 bytes.
         let start = unsafe { std::slice::from_raw_parts(blob, 16) };
         let bytes = match word(start, 1).map(usize::try_from) {
             Some(Ok(bytes)) if start.starts_with(&MAGIC) && bytes <= isize::MAX as usize => bytes,
@@ -69,7 +69,7 @@ impl Constants {
         if self.blob.is_null() {
             return (&[], &[], &[]);
         }
-        // SAFETY: the blob has so many bytes, as `Constants::of` read.
+        // SAFETY: the blob has `self.bytes` bytes, as `Constants::of` read.
         let blob = unsafe { std::slice::from_raw_parts(self.blob, self.bytes) };
         let ends = HEADER + 8 * self.slots as usize;
         let texts = ends + 8 * self.count();

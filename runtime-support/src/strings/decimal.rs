@@ -66,7 +66,7 @@ impl Decimal {
         self.float(f64::from(value), digits.bytes(), F32_END);
     }
 
-    /// With so many digits behind the point. In the middle between two, the even one is taken, where the shortest digits
+    /// With `precision` digits behind the point. In the middle between two, the even one is taken, where the shortest digits
     /// of the standard library are the upper one.
     fn rounded(value: f64, precision: usize) -> Decimal {
         let mut digits = Decimal::new();

@@ -1,4 +1,4 @@
-//! `Case_Ignorable` of Unicode: accents, apostrophes and what else does not end a word.
+//! `Case_Ignorable` of Unicode: accents, apostrophes and other characters that do not end a word.
 
 /// Ranges in ascending order: the first letter, and in the lowest eight bits how many more there are. A test compares
 /// them with the standard library, and finds what a new version of Unicode changes.

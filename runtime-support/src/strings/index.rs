@@ -11,11 +11,11 @@ use super::probe::{Probe, probe, slot};
 /// Slots of the first block.
 const SLOTS: usize = 64;
 
-/// Bytes of a slot, and of its share of the texts: as many texts as three quarters of the slots have room.
+/// Bytes of a slot, and of its share of the texts: there is room for three texts per four slots.
 const SLOT: usize = 8 + TEXT / 4 * 3;
 const TEXT: usize = size_of::<StringView>();
 
-/// The block has `slots` words and behind them `capacity(slots)` texts, the first `count` of which are written.
+/// The block has `slots` words and behind them `capacity(slots)` texts, the first `count` are written.
 #[repr(C)]
 pub(super) struct Index {
     block: Cell<*mut u8>,
@@ -52,8 +52,8 @@ impl Index {
         if index >= self.count.get() {
             return None;
         }
-        // SAFETY: so many texts are written, and who added them says that they stay where they are while this index has
-        // them, which is while it is borrowed.
+        // SAFETY: `count` texts are written, and the caller that added them keeps them in place while this index has them, which is while
+        // it is borrowed.
         unsafe {
             let view = self.entry(index).read();
             Some(std::slice::from_raw_parts(view.data, view.size))
@@ -96,7 +96,7 @@ impl Index {
         }
     }
 
-    /// Moves to a block of twice as many slots. Nothing changes if there is no memory.
+    /// Moves to a block of twice the slots. Nothing changes if there is no memory.
     fn grow(&self, memory: &Memory) -> Result<(), Status> {
         let (old, count) = (self.slots.get(), self.count.get());
         // An index takes half of a word, and so do the hashes that choose slots.
@@ -108,7 +108,7 @@ impl Index {
         let block = memory.take(bytes)?;
         let before =
             Index { block: self.block.clone(), slots: self.slots.clone(), count: self.count.clone() };
-        // SAFETY: the block has room for so many words.
+        // SAFETY: the block has room for `slots` words.
         unsafe { block.cast::<u64>().write_bytes(0, slots) };
         self.block.set(block.as_ptr());
         self.slots.set(slots);
@@ -117,7 +117,7 @@ impl Index {
             unsafe { self.entry(0).copy_from_nonoverlapping(before.entry(0), count) };
         }
         for at in 0..old {
-            // SAFETY: the old block has so many words.
+            // SAFETY: the old block has more than `at` words.
             let word = unsafe { before.slot(at).read() };
             if word != 0 {
                 self.place((word >> 32) as u32, word);

@@ -24,7 +24,7 @@ impl Kept {
     pub fn close(&self, memory: &Memory) {
         let (block, bytes) = (self.block.replace(std::ptr::null_mut()), self.bytes.replace(0));
         if let Some(block) = NonNull::new(block) {
-            // SAFETY: `keep` took it with so many bytes, and nothing refers to it: `kept` lends it to a function only
+            // SAFETY: `keep` took it with `bytes` bytes, and nothing refers to it: `kept` lends it to a function only
             // while this field has none.
             unsafe { memory.give_back(block, bytes) };
         }
@@ -40,7 +40,7 @@ impl State {
             Err(Status::NEEDS_ALLOCATOR) => return Ok(()),
             block => block?,
         };
-        // SAFETY: the block has so many bytes and is nobody else's; they are written before they are read.
+        // SAFETY: the block has `bytes` bytes and is nobody else's; they are written before they are read.
         let content = unsafe {
             block.as_ptr().write_bytes(0, bytes);
             std::slice::from_raw_parts_mut(block.as_ptr(), bytes)
@@ -57,7 +57,7 @@ impl State {
         if block.is_null() {
             return false;
         }
-        // SAFETY: `keep` has written so many bytes there, and nobody else finds the block meanwhile.
+        // SAFETY: `keep` has written `bytes` bytes there, and nobody else finds the block meanwhile.
         let used = read(unsafe { std::slice::from_raw_parts(block, bytes) });
         self.kept.block.set(block);
         if used {

@@ -50,7 +50,7 @@ impl Memory {
     }
 
     /// # Safety
-    /// `start` is a block of this allocator with so many bytes, and nothing uses it any more.
+    /// `start` is a block of this allocator with `bytes` bytes, and nothing uses it any more.
     pub unsafe fn give_back(&self, start: NonNull<u8>, bytes: usize) {
         if let Some(release) = self.release {
             // SAFETY: the caller says so.

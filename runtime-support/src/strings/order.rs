@@ -4,7 +4,7 @@ use crate::abi::Status;
 
 use super::table::State;
 
-/// As many keys as are compared one by one.
+/// Up to this number, keys are compared one by one.
 const FEW: usize = 8;
 
 /// A text to be sorted.

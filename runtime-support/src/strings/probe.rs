@@ -2,7 +2,7 @@
 //!
 //! A slot is a word: the hash of a text in its upper half, and the index of the text plus one in its lower half. A word
 //! of 0 is an empty slot. A text is looked for from the slot of its hash on until it is found or a slot is empty, so
-//! most texts that differ are told apart without a look at them, and a table grows without a look at any.
+//! most texts that differ are distinguished without a look at them, and a table grows without a look at any.
 
 /// The hash of a text. It is part of the format of constants, so the same on all machines.
 ///
@@ -17,7 +17,7 @@ pub(super) fn hash(text: &[u8]) -> u32 {
         (product >> 64) as u64 ^ product as u64
     };
     let (words, rest) = text.as_chunks::<8>();
-    // The length tells texts apart that end with zeros.
+    // The length distinguishes texts that end with zeros.
     let mut state = START ^ (text.len() as u64).wrapping_mul(STEP);
     for word in words {
         state = fold(state ^ u64::from_le_bytes(*word), STEP).wrapping_add(START);
@@ -88,7 +88,7 @@ mod tests {
         let texts = similar();
         assert_eq!(texts.iter().collect::<HashSet<_>>().len(), texts.len());
         let hashes: HashSet<u32> = texts.iter().map(|text| hash(text)).collect();
-        // Among so many random numbers of 32 bits, about 5 are equal.
+        // Among this number of random numbers of 32 bits, about 5 are equal.
         assert!(texts.len() - hashes.len() < 20, "{} are equal", texts.len() - hashes.len());
         // The walks that find all texts, in a table that is 0.78 full: about 1.8 slots beyond the first with random
         // numbers.

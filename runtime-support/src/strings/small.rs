@@ -1,6 +1,6 @@
 //! Floats of 16 bits, whose numbers the runtime reads and writes as f64.
 
-/// A format: a sign, an exponent and so many bits of fraction, 16 bits together.
+/// A format: a sign, an exponent and `fraction` bits of fraction, 16 bits together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Small {
     fraction: u32,

@@ -23,7 +23,7 @@ pub(super) fn whitespace(text: &[u8]) -> usize {
     }
 }
 
-/// `text` from its first character on that is no white space.
+/// `text` from its first character on that is not white space.
 fn trim_start(mut text: &[u8]) -> &[u8] {
     while let width @ 1.. = whitespace(text) {
         text = text.get(width..).unwrap_or_default();
@@ -125,7 +125,7 @@ impl State {
         self.each(numbers.iter().zip(out.chunks_mut(width)), |(&number, row)| {
             let mut pieces = Pieces::of(self.read(number)?, self.read(delimiter)?, maxsplit);
             for out in row {
-                // SAFETY: a piece is a part of a text of this table, none of which moves or changes before it is closed.
+                // SAFETY: a piece is a part of a text of this table, and its texts neither move nor change before it is closed.
                 *out = unsafe { self.refer(pieces.next().unwrap_or_default())? };
             }
             if pieces.next().is_some() { Err(Status::BAD_SIZE) } else { Ok(()) }

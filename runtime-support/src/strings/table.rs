@@ -213,7 +213,7 @@ impl State {
             to.copy_from_slice(text);
             rest = behind;
             let record = StringView { data: to.as_ptr(), size: to.len() };
-            // SAFETY: there are as many bytes as a view has.
+            // SAFETY: there are the bytes of one view.
             unsafe { view.as_mut_ptr().cast::<StringView>().write_unaligned(record) };
             Ok(())
         })?;

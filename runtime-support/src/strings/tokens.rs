@@ -8,7 +8,7 @@ use super::table::State;
 /// What a token is.
 #[derive(Clone, Copy)]
 pub struct Tokens<'p> {
-    /// The program of an expression, of which the longest match counts at each place, from the left.
+    /// The program of an expression; the longest match counts at each place, from the left.
     pub program: &'p [u8],
     /// Characters that a token has at least; one without any is none.
     pub shortest: usize,
@@ -112,7 +112,7 @@ impl State {
             let mut found = self.tokens_of(number, tokens)?;
             for out in row {
                 *out = match found.next() {
-                    // SAFETY: a token is a part of a text of this table, none of which moves or changes before it is closed.
+                    // SAFETY: a token is a part of a text of this table, and its texts neither move nor change before it is closed.
                     Some(token) => unsafe { self.refer(token.ok_or(Status::BAD_SIZE)?)? },
                     None => padding,
                 };

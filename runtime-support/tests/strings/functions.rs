@@ -60,7 +60,7 @@ fn broken_constants_are_refused() {
         blob[at] = value;
         blob
     };
-    // Another start; too few bytes; a count and slots that do not fit; slots that are no power of two.
+    // Another start; too few bytes; a count and slots that do not fit; slots that are not a power of two.
     for blob in [with(0, 0), with(8, 16), with(8, 23), with(8, 24), with(18, 1), with(20, 3), with(23, 0x80)]
     {
         assert_eq!(Run::with_blob(None, Some(blob)).err(), Some(Status::BAD_SIZE));
@@ -98,7 +98,7 @@ fn many_strings() {
     assert_eq!(run.intern(&texts).as_ref(), Ok(&numbers));
     assert_eq!(run.intern(&texts).as_ref(), Ok(&numbers));
     assert!(run.texts(&numbers).unwrap().iter().zip(&texts).all(|(a, b)| a == b));
-    // And as many that the table has copies of.
+    // And the same number of texts that the table copies.
     let capitals = run.change_case(&numbers, 2).unwrap();
     assert!(capitals.iter().copied().eq(100_000..200_000));
     assert_eq!(run.change_case(&capitals, 1), Ok(numbers));
@@ -239,7 +239,7 @@ fn no_elements_and_bad_sizes() {
     for (n, expected) in
         [(0, Status::OK), (1, Status::NULL_POINTER), (-1, Status::BAD_SIZE), (i64::MAX, Status::BAD_SIZE)]
     {
-        // SAFETY: nothing is read where there are no elements, or not as many as one can be.
+        // SAFETY: nothing is read where there are no elements, or where their number is invalid.
         unsafe {
             assert_eq!(onnxc_strings_intern(state, views, no, n), expected);
             assert_eq!(onnxc_strings_text_bytes(state, NULL, none.as_mut_ptr(), n), expected);

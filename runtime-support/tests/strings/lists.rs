@@ -31,7 +31,7 @@ fn check(list: &str) -> HashMap<&str, usize> {
                     "{line}; got {:?}",
                     run.strings(&found)
                 );
-                // And back; any bits that are no number are as good as others.
+                // And back; any bits of a NaN are as good as others.
                 if bytes(text) != b"nan" {
                     assert_eq!(run.parse(&found, dtype), Ok(element), "{line}");
                 }

@@ -173,7 +173,7 @@ fn programs_are_small() {
         let size = compile(pattern).unwrap().len();
         assert!(size < bytes, "{pattern}: {size}");
     }
-    // The same table whatever order the states were found in, and every time.
+    // The same table for any order in which the states were found, and every time.
     assert_eq!(compile("(?:a|b)*c").unwrap(), compile("[ab]*c|c").unwrap());
 }
 

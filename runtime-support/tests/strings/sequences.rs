@@ -89,7 +89,7 @@ struct Case<'c> {
 }
 
 impl Case<'_> {
-    /// Some numbers, most of which have a text.
+    /// Some numbers; most have a text.
     fn numbers(&mut self) -> Vec<i64> {
         let mut known: Vec<i64> = self.seen.texts.keys().copied().collect();
         known.sort();
@@ -249,7 +249,7 @@ impl Case<'_> {
         let (numbers, most) = (self.numbers(), self.rng.i64(-1..4));
         let delimiter = self.numbers().first().copied().unwrap_or(-1);
         let texts = self.texts(&numbers).zip(self.texts(&[delimiter]));
-        // Pieces of what is no UTF-8 are only read, not compared.
+        // Pieces of texts that are not UTF-8 are only read, not compared.
         let strings = texts.as_ref().and_then(|(texts, delimiter)| {
             let texts: Option<Vec<&str>> = texts.iter().map(|text| std::str::from_utf8(text).ok()).collect();
             texts.zip(std::str::from_utf8(delimiter[0]).ok())

@@ -88,7 +88,7 @@ impl Project {
                 }
             }
             for names in names.chunks(256) {
-                // With times, which tell Cargo what is fresh.
+                // With times, by which Cargo knows what is fresh.
                 let status =
                     Command::new("cp").args(["-Rp", "--"]).args(names).arg(to.join(part)).status()?;
                 if !status.success() {
@@ -129,8 +129,8 @@ impl Project {
         Ok(places)
     }
 
-    /// Writes the package with the first `count` mutants that compile; gives their numbers. The compiler's errors tell which
-    /// do not; they are remembered, as long as the mutants and their files stay the same.
+    /// Writes the package with the first `count` mutants that compile; gives their numbers. The compiler's errors name those that do not;
+    /// they are remembered, as long as the mutants and their files stay the same.
     pub fn write_compiling(&self, mutants: &[Mutant], count: usize) -> Failable<BTreeSet<usize>> {
         let memory = self.work.join("not-compiling.json");
         let texts: BTreeSet<&str> = mutants.iter().map(|mutant| mutant.path.as_str()).collect();

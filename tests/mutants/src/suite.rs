@@ -23,8 +23,7 @@ pub struct Suite {
 
 /// How a program takes its tests.
 pub enum Form {
-    /// As Rust's test programs: `--list`, and `--exact` with names. Tests whose name begins with the prefix, so many `together`
-    /// as one.
+    /// As Rust's test programs: `--list`, and `--exact` with names. Tests whose name begins with the prefix, in groups of `together`.
     Listed { prefix: String, together: usize },
     /// One test: the program with these arguments.
     Whole(Vec<String>),

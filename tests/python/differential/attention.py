@@ -87,7 +87,7 @@ def linear_attention(n):
     if n.chance(0.5):
         n.data((batch, groups, width, value_width), -1, 1, at=3)
     else:
-        # Without a state nothing else tells the type of the next one, and the reference gives it the query's.
+        # Without a state the type of the next one is unknown, and the reference gives it the query's.
         n.types["S"] = n.types["T"]
         n.omit()
     if rule.startswith("gated"):

@@ -160,8 +160,8 @@ def cache_names(layer, kind, prefix):
 def with_encoder(rng, sizes, whisper=False, hidden=False, sequence=False, cross_only=False, pointer=False, features=3):
     """The graphs `encoder` and `decoder` of a model with both.
 
-    `hidden`: the decoder takes the encoder's hidden states, and ignores them. `sequence`: it takes all tokens, of which it
-    needs the last. `cross_only`: the encoder does not start the decoder. `pointer`: the decoder also takes the encoder's tokens.
+    `hidden`: the decoder takes the encoder's hidden states, and ignores them. `sequence`: it takes all tokens, and needs the last.
+    `cross_only`: the encoder does not start the decoder. `pointer`: the decoder also takes the encoder's tokens.
     """
     words, layers = embeddings(rng, sizes), projections(rng, sizes)
     body = Body(rng, "encoder")

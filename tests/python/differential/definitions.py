@@ -70,7 +70,7 @@ def erf_(node):
 
 @definition("Sign")
 def sign(node):
-    """"If input == 0, output 0": of -0 too, of which bfloat16 keeps the sign in the reference."""
+    """"If input == 0, output 0": of -0 too, whose sign bfloat16 keeps in the reference."""
     (x,) = arrays(node)
     if node.type() in values.INTEGERS:
         return None
@@ -350,7 +350,7 @@ def lrn(node):
 
 @definition("LpNormalization")
 def lp_normalization(node):
-    """"Lp-normalization", of which L1 is by absolute values, as in ReduceL1; the reference adds up signed ones."""
+    """"Lp-normalization": L1 is by absolute values, as in ReduceL1; the reference adds up signed ones."""
     (x,) = arrays(node)
     wide, p = x.astype(np.float64), node.attributes.get("p", 2)
     norm = (np.abs(wide) ** p).sum(axis=node.attributes.get("axis", -1), keepdims=True) ** (1 / p)

@@ -13,7 +13,7 @@ from case import Close
 from vendor import arrays, attribute, definition
 
 LOWEST = np.finfo(np.float32).min
-#: Scores that are as close as this, relative to their size, are not told apart.
+#: Scores that are as close as this, relative to their size, count as equal.
 MARGIN = 2e-4
 
 
@@ -40,7 +40,7 @@ def number(array, default):
 
 
 def apart(values, count):
-    """Skips a row of which the `count` greatest are not far from each other, and from the rest."""
+    """Skips a row unless its `count` greatest values are far from each other and from the rest."""
     top = -np.sort(-values.astype(np.float64), axis=-1)[..., : count + 1]
     top = top[..., np.isfinite(top).all(tuple(range(top.ndim - 1)))]
     gaps = top[..., :-1] - top[..., 1:]
@@ -138,7 +138,7 @@ def log_softmax(logits):
 
 
 class Decoder:
-    """A model without an encoder: what comes in at each step, for rows of which each is a beam."""
+    """A model without an encoder: what comes in at each step, one row per beam."""
 
     def __init__(self, node, opset, ids, pad, mask):
         self.body = Graph(attribute(node, "decoder"), opset)

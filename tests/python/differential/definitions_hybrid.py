@@ -209,7 +209,7 @@ def wrapped(number, kind):
 
 
 def hashes(node, tokens, changes, offsets, end):
-    """Of the n-grams that end with the last of `tokens`; `changes` tells where another segment begins."""
+    """Of the n-grams that end with the last of `tokens`; `changes` marks where another segment begins."""
     _, multipliers, vocabulary = arrays(node)[:3]
     kind, heads = tokens.dtype, attribute(node, "n_head_per_ngram")
     filler = attribute(node, "pad_id") if end is None else int(end)
@@ -281,7 +281,7 @@ def f16_of(blocks, start):
 
 
 def planes(codes, bits):
-    """Codes of so many bits of the bytes of the last axis: the lowest of all bytes, then the next ones of all."""
+    """Codes of `bits` bits from the bytes of the last axis: the lowest of all bytes, then the next ones of all."""
     parts = [(codes >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
     return np.concatenate(parts, -1).astype(np.float64)
 

@@ -132,7 +132,7 @@ def sequence_map(node):
 @definition("Cast")
 def cast(node):
     """"Converting a string "100.5" to an integer may yield result 100": the whole part, also where it has an exponent. The reference
-    and ONNX Runtime read less, and ONNX Runtime of "+4+4" the beginning, which is no number."""
+    and ONNX Runtime read less, and ONNX Runtime of "+4+4" the beginning, which is not a number."""
     (x,) = operands(node)
     to = node.out_type()
     if values.NAMES[x.dtype] == values.STRING and to in values.FLOATS:

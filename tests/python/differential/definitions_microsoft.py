@@ -127,7 +127,7 @@ def concat(node):
     scale, zero = given[:2]
     parts = []
     for x, sx, zx in zip(given[2::3], given[3::3], given[4::3]):
-        # The same scale changes nothing, whatever it is.
+        # Any scale changes nothing if it is the same.
         reals = shifted(x, zx) * (single(sx) / single(scale))
         parts.append(saturated(node, reals, zero, zero.dtype))
     return [np.concatenate(parts, attribute(node, "axis"))]
@@ -288,7 +288,7 @@ def dynamic_matmul(node):
 
 
 def unpacked(x, bits):
-    """Elements of so many bits along the last axis, the first in the lowest bits."""
+    """Elements of `bits` bits along the last axis, the first in the lowest bits."""
     parts = [(x >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
     return np.stack(parts, -1).reshape(*x.shape[:-1], -1)
 

@@ -15,7 +15,7 @@ MOST_ELEMENTS, MOST_ITERATIONS = 6000, 40
 
 
 class Flow:
-    """Runs graphs of one operator set. `own` names the results whose size only a run of their body tells."""
+    """Runs graphs of one operator set. `own` names the results whose size only a run of their body determines."""
 
     def __init__(self, opset, own=frozenset()):
         self.opset, self.own, self.evaluators = opset, own, {}
@@ -83,7 +83,7 @@ class Flow:
     def empty(self, body, first, scope):
         """Scan outputs of no iteration, of the sizes that one would have."""
         if any(output.name in self.own for output in body.output[first:]):
-            raise Skip("no iteration tells a size")
+            raise Skip("no iteration determines a size")
         return [np.zeros((0,) + part.shape, part.dtype) for part in self.graph(body, scope)[first:]]
 
     def scan(self, node, inputs, scope):
@@ -124,7 +124,7 @@ class Flow:
         states, scanned = values[: len(values) - count], values[len(values) - count:]
         batch, most = scanned[0].shape[:2]
         if batch == 0:
-            raise Skip("no sequence tells a size")
+            raise Skip("no sequence determines a size")
         ways, rows = attribute(node, "directions", [0] * count), []
         for row in range(batch):
             length = most if lengths is None else int(lengths[row])

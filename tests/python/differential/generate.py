@@ -105,7 +105,7 @@ def bind(schema, variable, name, rng):
 
 
 def opset_of(schema, rng):
-    """An opset in which this version holds; of ai.onnx for the operators of a vendor, whatever they are."""
+    """An opset in which this version holds; of ai.onnx for all operators of a vendor."""
     if schema.domain:
         return int(rng.integers(13, 22))
     later = [
@@ -134,7 +134,7 @@ def untaken(nodes, outputs, rng):
     return {name for name in names if name not in taken and rng.random() < 0.5}
 
 
-#: Operators whose attributes, coordinates or, in the reference, results are f32 whatever the type is.
+#: Operators whose attributes, coordinates or, in the reference, results are f32 for any type.
 SINGLE = set(
     "Resize Attention LayerNormalization RMSNormalization GroupNormalization Shrink Celu Elu ThresholdedRelu Swish "
     "LeakyRelu HardSigmoid DFT STFT HannWindow HammingWindow BlackmanWindow MelWeightMatrix RoiAlign GridSample "

@@ -1,4 +1,4 @@
-"""Values that are no dense tensors: sequences and optionals. Every function here takes dense ones, too.
+"""Values other than dense tensors: sequences and optionals. Every function here takes dense ones, too.
 
 A value has a type as schemas spell it, and consists of dense tensors. In the C ABI it is several tensors, one after the
 other: of a sequence the sizes of all elements, -1 in place of axes that one has not, and all their elements; of an optional
@@ -65,7 +65,7 @@ def mapped(change, value):
 
 
 def empty_like(value):
-    """A value of the same type with nothing in it; a dense one of as many zeros."""
+    """A value of the same type with nothing in it; a dense one of the same number of zeros."""
     if isinstance(value, Optional):
         return Optional(value.like)
     return Sequence(value.kind) if isinstance(value, Sequence) else values.zeros(values.NAMES[value.dtype], value.shape)
@@ -78,7 +78,7 @@ def rank_of(value):
 
 
 def type_proto(value, dims=None):
-    """The type, with these dims for a dense tensor; of a sequence as many unknown ones as its elements have axes."""
+    """The type, with these dims for a dense tensor; of a sequence one unknown dim per axis of its elements."""
     if isinstance(value, Optional):
         return helper.make_optional_type_proto(type_proto(value.like))
     element = getattr(TensorProto, kind_of(value).upper())
@@ -115,7 +115,7 @@ def unlike(got, wanted):
 
 
 def packed(value, like=None):
-    """What the C ABI takes. An empty sequence has elements of as many axes as those of `like`, another value of the type."""
+    """What the C ABI takes. An empty sequence has elements of the rank of those of `like`, another value of the type."""
     if isinstance(value, Optional):
         inner = value.like if value.element is None else value.element
         return [np.array(value.element is not None), *packed(inner)]

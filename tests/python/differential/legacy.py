@@ -58,7 +58,7 @@ def prelu(node):
 
 @version("BatchNormalization", 1, 6, 7, 9)
 def batch_normalization(node):
-    """Test mode; "Output case #2: Y (test mode)" holds where there is one output, whatever the momentum."""
+    """Test mode; "Output case #2: Y (test mode)" holds where there is one output, for any momentum."""
     x, scale, bias, mean, var = (array.astype(np.float64) for array in arrays(node))
     wide = lambda array: array.reshape((-1,) + (1,) * (x.ndim - 2))
     epsilon = np.float64(np.float32(node.attributes.get("epsilon", 1e-5)))

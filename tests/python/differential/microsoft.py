@@ -37,7 +37,7 @@ def schemas():
     return [Schema(entry) for entry in entries if entry.domain in DOMAINS and f"{entry.domain}.{entry.name}" in RECIPES]
 
 
-#: Operators of which ONNX Runtime refuses parameters that are vectors.
+#: Operators whose vector parameters ONNX Runtime refuses.
 SCALARS = {"QLinearAdd", "QLinearMul", "QLinearAveragePool", "QLinearReduceMean"}
 
 
@@ -47,7 +47,7 @@ def one(n):
 
 
 def scale(n, low=0.01, high=0.1, dims=None, kind=np.float32):
-    """Scales, all powers of two or none: `n.exact` tells."""
+    """Scales: powers of two if `n.exact`, otherwise none of them."""
     dims = one(n) if dims is None else dims
     if not hasattr(n, "exact"):
         n.exact = n.chance(0.35)
@@ -188,7 +188,7 @@ def where(n):
         zero(n, n.dtype(1))
     scale(n)
     zero(n, n.dtype(1))
-    # ONNX Runtime does not survive parameters of which some are constants.
+    # ONNX Runtime crashes if only some of the parameters are constants.
     constant = n.chance(0.9)
     n.inputs = [(array, constant if at not in (0, 1, 4) else known) for at, (array, known) in enumerate(n.inputs)]
 
@@ -393,7 +393,7 @@ def n_bits(n):
         block = n.pick(4, 8, 12, 24)
     k, columns = n.pick(block, 2 * block, n.integer(1, 150)), n.integer(1, 20)
     if n.chance(0.3):
-        # So many that the weights stay in their few bits.
+        # Enough elements for the weights to stay in their few bits.
         k, columns = block * n.integer(2, 6) - n.pick(0, 0, 0, 1), n.integer(40, 140)
     blocks = -(-k // block)
     n.attr("K", k)

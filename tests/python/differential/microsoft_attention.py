@@ -99,7 +99,7 @@ def group_query(n):
     else:
         for count in (heads, groups, groups):
             reals(n, (batch, steps, count * size), kind)
-    # Caches of floats, or of integers of so many bits.
+    # Caches of floats, or of integers of `bits` bits.
     bits = n.pick(4, 8) if n.types["T"] == "float" and n.chance(0.2) else None
     n.types["T_CACHE"] = {None: n.types["T"], 8: "int8", 4: "uint8"}[bits]
     for _ in range(2):

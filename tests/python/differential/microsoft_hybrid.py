@@ -260,7 +260,7 @@ def gather_packed(n):
     for start in scales:
         blocks[:, start:start + 2] = n.rng.uniform(-0.2, 0.2, (len(blocks), 1)).astype(np.float16).view(np.uint8)
     if not scales:
-        # Floats that are no special ones.
+        # Floats other than special ones.
         kind = {0: np.float32, 1: np.float16, 30: np.float32}[number]
         reals = n.rng.uniform(-2, 2, (len(blocks), 1)).astype(kind).view(np.uint8)
         blocks = reals[:, -bytes:]

@@ -39,11 +39,11 @@ except ImportError:
 
 
 class NoOracle(Exception):
-    """Nobody tells what the node gives."""
+    """Nobody knows what the node gives."""
 
 
 class NoTexts(Exception):
-    """The reference gives numbers for strings: that is no refusal."""
+    """The reference gives numbers for strings: that does not count as a refusal."""
 
 
 #: Operators whose halves are computed in f32 and rounded once: what they sum up or pass through several functions.
@@ -71,7 +71,7 @@ def evaluate(node, opset):
                 plain = lambda one: one is None or items.is_other(one)
                 return [one if plain(one) else np.asarray(one) for one in results][: node.outputs], "definition"
         return reference(node, opset), "reference"
-    except Exception as error:  # The reference fails in many ways; each is told.
+    except Exception as error:  # The reference fails in many ways; each is reported.
         if isinstance(error, Skip):
             raise
         return runtime_only(node, opset, error), "runtime"
@@ -190,7 +190,7 @@ def apart(compute):
     return text if status == 0 else f"{ENDS} {status}"
 
 
-#: Operators of which ONNX Runtime takes a cache alone that it may overwrite: inputs and outputs in one buffer.
+#: Operators whose cache ONNX Runtime takes only if it may overwrite it: inputs and outputs in one buffer.
 SHARED = {"SparseAttention": {1: 3, 2: 4}}
 
 

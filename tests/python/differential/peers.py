@@ -1,7 +1,7 @@
 """Why ONNX Runtime gives something else than what is expected.
 
 Where a defect of its own is suspected in control flow, the model is written so that it does not meet it, and means the
-same: if ONNX Runtime then gives what is expected, that is the cause. Other causes are told by operator.
+same: if ONNX Runtime then gives what is expected, that is the cause. Other causes are listed by operator.
 """
 
 import copy
@@ -76,7 +76,7 @@ def of_microsoft(node, inputs):
         return "count_include_pad counts what lies behind the pads, too, which only ceil_mode reaches"
     if node.op_type == "MultiHeadAttention" and attributes.get("unidirectional") and has(1):
         if given[1].shape[2 if given[1].ndim == 4 else 1] != given[0].shape[1]:
-            return "unidirectional hides nothing from the last query, where queries and keys are not as many"
+            return "unidirectional hides nothing from the last query, where the numbers of queries and keys differ"
     if node.op_type == "QMoE" and attributes.get("block_size", 0) > 0 and attributes.get("expert_weight_bits", 4) != 4:
         return "tokens are rounded to 8 bits where weights in blocks have 8, or 2"
     if node.op_type == "GroupQueryAttention" and attributes.get("local_window_size", -1) > 0:
@@ -97,7 +97,7 @@ def of_microsoft(node, inputs):
     if node.op_type == "BeamSearch" and given[0].shape[0] > 1 and not attributes.get("early_stopping", 0):
         return "whether a row is done depends on the best scores of another row"
     if node.op_type == "DynamicQuantizeLSTM" and has(4):
-        return "ranges are those of rows whose sequences have ended, too, as they are after the end"
+        return "ranges include rows of sequences that have ended, as they are after the end"
     return ""
 
 

@@ -363,7 +363,7 @@ def steps(s, count):
 
 
 def info(s, value, shaped=None):
-    """A body's input or output, with what may be told of its sizes."""
+    """A body's input or output, with what may be declared of its sizes."""
     how = s.rng.random() if shaped is None else 0.3 + 0.7 * s.rng.random()
     dims = [dim.key if isinstance(dim.key, int) and not dim.varies else None for dim in value.dims]
     if how < 0.3 and value.dims != (Size(1),):
@@ -403,7 +403,7 @@ def used(nodes):
 
 
 def finish(s, inputs, outputs, leading=0):
-    """The body. Its first `leading` inputs always say of which rank they are."""
+    """The body. Its first `leading` inputs always declare their rank."""
     names = used(s.nodes) | {value.name for value in outputs}
     constants = [tensor for tensor in s.constants if tensor.name in names]
     inputs = [info(s, value, at < leading or None) for at, value in enumerate(inputs)]

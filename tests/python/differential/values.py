@@ -60,7 +60,7 @@ def dim(rng, zeros=True):
     return int(rng.integers(2, 6))
 
 
-#: Where a graph is drawn: gives a shape of so many axes that it prefers, or None.
+#: Where a graph is drawn: gives a preferred shape of this rank, or None.
 PALETTE = None
 
 

@@ -23,7 +23,7 @@ LIBC = ctypes.CDLL(None)
 
 
 def confine():
-    """Limits the memory of this process, and ends it with its parent, whatever it computes then."""
+    """Limits the memory of this process, and ends it with its parent, regardless of what it computes then."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -39,7 +39,7 @@ class Worker:
             env=environment, preexec_fn=confine)
 
     def stop(self):
-        """Ends the process; tells how it ended."""
+        """Ends the process; returns how it ended."""
         process, self.process = self.process, None
         process.kill()
         _, text = process.communicate()

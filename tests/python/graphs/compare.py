@@ -1,7 +1,7 @@
 """Whether results are those of the oracle.
 
-Integers, bools and everything that only moves must be equal, NaN and infinities in place. Floats may differ by what rounding
-explains: where they differ by more than a few units in the last place, the oracle computes the graph again and again,
+Integers, bools and everything that only moves must be equal, NaN and infinities in place. Floats may differ by rounding errors: where they
+differ by more than a few units in the last place, the oracle computes the graph again and again,
 with every float result of every node off by its rounding error or more, each time another way. How far an element moves is
 how far one may be off; an element that becomes another whole number, NaN or infinity in one of these runs is not
 compared, nor is an output whose size changes. Where the compiler need not round floats of 16 bits between nodes, see `halves`,
@@ -19,7 +19,7 @@ from generate import SINGLE
 RUNS = (4, 16, 48, 144)
 #: Shares of an element's movement that is allowed.
 FACTOR = 4.0
-#: One run of so many does not round floats of 16 bits between nodes, and of these every other one those that some nodes read. Half of
+#: One run per this number does not round floats of 16 bits between nodes, every other of them only those that some nodes read. Half of
 #: them have no other errors, which in f32 are far less than those of 16 bits.
 WIDE_EVERY = 4
 
@@ -43,7 +43,7 @@ def unit(vertex, result):
     return max(epsilon, 2.0**-23) if narrow else epsilon
 
 
-#: Nodes whose results are those of an operand, unchanged.
+#: Nodes that give an operand unchanged.
 MOVES = set(
     "Identity Transpose Reshape Flatten Squeeze Unsqueeze Expand Concat Slice Gather Split Tile DepthToSpace SpaceToDepth "
     "Trilu GatherElements GatherND ReverseSequence Pad Compress Where Max Min Abs Neg Relu ReduceMax ReduceMin MaxPool "
@@ -69,7 +69,7 @@ def sloped(vertex):
 #: of 1 and nearly -1 in a GELU; of a multiple of the operand and a constant.
 CANCELLING = {"HardSigmoid": sloped} | {
     op: lambda _: 1.0 for op in ("Gelu", "com.microsoft.Gelu", "com.microsoft.FastGelu", "HardSwish")}
-#: Those of them whose results are cut off at 0, exactly.
+#: The ones among them whose results are cut off at exactly 0.
 CUT = {"HardSwish", "HardSigmoid"}
 #: Operators whose results are 0 where they would be subnormal, in f32 and what is computed in it.
 FLUSHED = {"Sigmoid"}
@@ -267,7 +267,7 @@ def beyond(got, wanted, others, graph, name):
 
 
 def apart(got, wanted):
-    """How results differ, of which no rounding errors are known, by more than many of them."""
+    """How results without known rounding errors differ by more than many of them."""
     pairs = zip(items.tensors(got), items.tensors(wanted))
     return items.unlike(got, wanted) or next((text for pair in pairs if (text := tensors_apart(*pair))), "")
 

@@ -244,13 +244,13 @@ def items_of_graphs():
     assert not items.unlike(again, pair) and np.array_equal(again.elements[1], b)
 
 
-    # An empty sequence has elements of as many axes as another value of its type.
+    # An empty sequence has elements of the rank of another value of its type.
     assert items.packed(items.Sequence("int64"), items.Sequence("int64", [b]))[0].shape == (0, 2)
     assert items.packed(items.Sequence("int64"))[0].shape == (0, 0)
 
 
 def programs():
-    """A result of a body whose size only a run tells is such a one under its other name, too."""
+    """A result of a body whose size only a run determines is recognized under its other name, too."""
     own = {"v1"}
     node = lambda op, inputs, kind, dims: program.Val("v2", kind, dims)
     scope = SimpleNamespace(program=SimpleNamespace(own=own), chance=lambda probability: True, node=node)
@@ -369,7 +369,7 @@ def rounding():
 
 
 def crashes():
-    """A node that ONNX Runtime does not survive, where the reference fails, is one that nobody tells; the process goes on."""
+    """A node that ONNX Runtime does not survive, where the reference fails, has no known result; the process goes on."""
     session = oracle.session
     oracle.session = lambda model: SimpleNamespace(run=lambda names, feeds: os.abort())
     try:
@@ -379,7 +379,7 @@ def crashes():
     except oracle.NoOracle as error:
         assert "crashes" in str(error), error
     else:
-        raise AssertionError("somebody tells")
+        raise AssertionError("a result is known")
     finally:
         oracle.session = session
 
@@ -404,7 +404,7 @@ def main():
     ties()
     rounding()
     half = lambda number: np.array(number, np.float16)
-    # Cos(Pow(x, y)), whose power is beyond f16, and Log(Mul(x, x)), whose product is 0 in f16.
+    # Cos(Pow(x, y)) with a power beyond f16, and Log(Mul(x, x)) with a product that is 0 in f16.
     for graph, exact, wide in (("pow_beyond_half", half(np.nan), half(0.523)), ("product_below_half", half(-np.inf), half(-18.42))):
         assert accepted(graph, exact, wide=False) and accepted(graph, exact, wide=True)
         assert accepted(graph, wide, wide=True) and not accepted(graph, wide, wide=False)

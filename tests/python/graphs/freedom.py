@@ -41,7 +41,7 @@ def out_of_range(vertex, arrays):
 
 
 def power_out_of_range(vertex, arrays):
-    """A power of an integer by a float that is no integer of the type."""
+    """A power of an integer by a float that is not an integer of the type."""
     base, exponent = (arrays[name] for name in vertex.inputs)
     if values.NAMES[base.dtype] not in values.INTEGERS:
         return False
@@ -78,7 +78,7 @@ def flat(vertex, arrays):
 
 
 def integers(vertex, arrays):
-    """Exponentials of integers: as floats, and of which width. What is almost 0 is lost beside their 1, or not."""
+    """Exponentials of integers are floats of an open width: what is almost 0 is lost beside their 1, or not."""
     return floats(vertex, arrays)[0] is None or not_finite(vertex, arrays) or tiny(vertex, arrays)
 
 
@@ -88,7 +88,7 @@ SCALED = {f"{microsoft.DOMAIN}.{name}" for name in (
     "QLinearReduceMean QLinearSigmoid QLinearSoftmax QLinearWhere").split()}
 
 
-#: Of what operators of com.microsoft make of it only their kernels tell.
+#: Only the kernels of operators of com.microsoft define their results for these.
 beyond_millions = some(lambda array: ~(np.abs(array) < 1e6))
 
 
@@ -125,7 +125,7 @@ def reduced_axes(vertex, arrays):
 
 
 def many_factors(vertex, arrays):
-    """Factors of which those beyond 1, or those below, leave the range of the type by themselves, and others bring the product back:
+    """Factors beyond 1, or those below, leave the range of the type by themselves, and others bring the product back:
     0, and NaN or another number in another order."""
     x = floats(vertex, arrays)[0]
     if x is None or lopsided(vertex, arrays):
@@ -138,13 +138,13 @@ def many_factors(vertex, arrays):
 
 
 def overflowing_squares(vertex, arrays):
-    """Squares of integers that overflow, of which the root is taken."""
+    """Roots of squares of integers that overflow."""
     x = arrays[vertex.inputs[0]]
     return floats(vertex, arrays)[0] is None and bool(np.square(x.astype(np.float64)).sum() > np.iinfo(x.dtype).max)
 
 
 def not_countable(vertex, arrays):
-    """A float that is none of the indices, or a depth below zero."""
+    """A float that is not an index, or a depth below zero."""
     return no_index(vertex, arrays) or bool((arrays[vertex.inputs[1]] < 0).any())
 
 
@@ -416,8 +416,8 @@ RULES = {
 
 
 def undefined(vertex, arrays):
-    """Whether the specification leaves a node's results open for these operands. Nothing is open of those that contradict each
-    other, of which a rule cannot tell."""
+    """Whether the specification leaves a node's results open for these operands. Nothing is open for operands that contradict each other,
+    which a rule cannot see."""
     rule = RULES.get(vertex.op, vendor if vertex.node.domain == microsoft.DOMAIN else None)
     try:
         return rule is not None and rule(vertex, arrays)
@@ -426,7 +426,7 @@ def undefined(vertex, arrays):
 
 
 def endless(vertex, arrays):
-    """Whether the operands ask for more work than anybody waits for: without a ratio, regions have as many samples as points."""
+    """Whether the operands ask for more work than anybody waits for: without a ratio, regions have one sample per point."""
     if vertex.op != "RoiAlign" or vertex.node.attributes.get("sampling_ratio", 0) or vertex.inputs[1] not in arrays:
         return False
     rois = arrays[vertex.inputs[1]].astype(np.float64)

@@ -36,7 +36,7 @@ def some_rounded(vertex, arrays, like, rng):
 
 
 def evaluate(vertex, arrays, opset):
-    """Results of a node whose operands of 16 bits are f32, and whose results of 16 bits are so, too."""
+    """Results of a node whose operands of 16 bits are f32, as are its results of 16 bits."""
     widened = {}
     for at, name in enumerate(vertex.inputs):
         if name and is_half(arrays[name]) and not (vertex.op in CONVERSIONS and at > 0):

@@ -1,5 +1,5 @@
-"""How a drawn graph is written as a model: symbolic dims, and nodes put into bodies of If, Loop and Scan and into functions
-of the model. None of it changes what the graph computes, so that its nodes one by one tell what to expect."""
+"""How a drawn graph is written as a model: symbolic dims, and nodes put into bodies of If, Loop and Scan and into functions of the model.
+None of it changes what the graph computes, so that its nodes one by one give the expected results."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Cases with something wrong: shapes that contradict each other, told by the model or only by the run, and data that decide
+"""Cases with something wrong: shapes that contradict each other, visible in the model or only in the run, and data that decide
 another shape than the model declares."""
 
 import numpy as np
@@ -8,7 +8,7 @@ import items
 from case import Skip
 from trial import Inputs, Trial
 
-#: Operators of which an operand decides the result's shape, and which operand.
+#: Operators with an operand that decides the result's shape, and its index.
 DECIDERS = {"Reshape": 1, "Expand": 1, "Tile": 1, "ConstantOfShape": 0, "Slice": 2, "Pad": 1, "Range": 1, "TopK": 1, "Split": 1,
             "OneHot": 1, "CenterCropPad": 1, "Unsqueeze": 1, "Squeeze": 1, "Resize": 3, "SequenceAt": 1, "SequenceErase": 1,
             "SequenceInsert": 2, "SplitToSequence": 1}

@@ -115,7 +115,7 @@ def describe(failure):
 
 
 def look(options):
-    """Runs graphs, and tells of each number and of each defect that a graph shows."""
+    """Runs graphs, and prints each number and each defect that a graph shows."""
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     names = options.names

@@ -181,7 +181,7 @@ def sequence_map(graph):
 
 
 def optional(graph):
-    """An optional of a tensor or a sequence, or of nothing, and what tells."""
+    """An optional of a tensor or a sequence, or of nothing, and a value that depends on it."""
     if graph.opset < OPTIONALS:
         raise Skip("opset")
     of_sequence = bool(graph.others(Sequence)) and chance(graph, 0.3)

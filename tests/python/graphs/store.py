@@ -49,7 +49,7 @@ def save(trial, path, more):
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-#: Attributes that are no numbers, texts or tensors: bodies, and types of optionals.
+#: Attributes other than numbers, texts and tensors: bodies, and types of optionals.
 PROTOS = {"graph": GraphProto, "type": TypeProto}
 
 

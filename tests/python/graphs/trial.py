@@ -59,7 +59,7 @@ class Failure:
     text: str
 
     def like(self, other):
-        """Whether another failure is of the same cause, as far as its text tells."""
+        """Whether another failure is of the same cause, judging by its text."""
         if self.kind not in ("refused", "internal", "panic"):
             return self.kind == other.kind
         plain = lambda text: re.sub("[0-9]+", "", text)[:40]
@@ -71,7 +71,7 @@ class Trial:
         self.graph, self.dress, self.sets = graph, dress, sets
         #: A negative case: shapes that contradict each other.
         self.negative = False
-        #: Sizes that the model does not tell: symbols of their own, by input and axis.
+        #: Sizes that the model does not declare: symbols of their own, by input and axis.
         self.hidden = {}
         #: Whether loops that nobody reads are in the model.
         self.vain = True
@@ -131,7 +131,7 @@ class Trial:
         return found
 
     def spares(self, one, outputs):
-        """Whether the oracle refuses an index beyond its axis of which no element of these outputs depends. It then need not be read."""
+        """Whether the oracle refuses an index beyond its axis that no element of these outputs depends on. It then need not be read."""
         has_elements = lambda value: any(part.size for part in items.tensors(value))
         return one.beyond is not None and not any(
             name in one.beyond and has_elements(got) for name, got in zip(self.graph.outputs, outputs))

@@ -58,7 +58,7 @@ impl Line {
         let (Some(ours), Some(theirs)) = (self.errors.get(COLUMNS[0]), self.errors.get(COLUMNS[2])) else {
             return false;
         };
-        // An error that is no number is worse than any.
+        // An error of NaN is worse than any.
         let within = |ours: f64, theirs: f64| ours <= FACTOR * theirs.max(ROUNDING);
         !within(ours.max, theirs.max) || !within(ours.rms, theirs.rms)
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// The machine of a benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// The processor's name, or its architecture where the system does not tell.
+    /// The processor's name, or its architecture where the system does not report it.
     pub cpu: String,
     pub cores: usize,
     pub system: String,
@@ -26,7 +26,7 @@ impl Machine {
     }
 }
 
-/// Memory that a process took since some moment, where the system tells.
+/// Memory that a process took since some moment, where the system reports it.
 pub struct Meter {
     before: Option<u64>,
 }

@@ -62,7 +62,7 @@ mod x86_64 {
     use std::arch::x86_64::*;
     use std::hint::black_box;
 
-    /// Sums in as many registers: two multiply-adds a cycle for the four or five cycles that each takes, and to spare.
+    /// Sums, one register each: two multiply-adds a cycle for the four or five cycles that each takes, and to spare.
     pub const SUMS: usize = 12;
 
     /// # Safety

@@ -71,12 +71,12 @@ struct SizeList(Vec<usize>);
 
 fn positive(text: &str) -> std::result::Result<usize, String> {
     let number = text.parse::<usize>().ok().filter(|&number| number > 0);
-    number.ok_or_else(|| "it is no positive number".to_string())
+    number.ok_or_else(|| "it is not a positive number".to_string())
 }
 
 fn seconds(text: &str) -> std::result::Result<f64, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.0..1e9).contains(seconds));
-    seconds.ok_or_else(|| "it is no length of time".to_string())
+    seconds.ok_or_else(|| "it is not a length of time".to_string())
 }
 
 fn size_list(text: &str) -> std::result::Result<SizeList, String> {

@@ -138,7 +138,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(if summary.tally.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// How often a worker tells what became of its cases.
+/// How often a worker reports the outcomes of its cases.
 const TELL: Duration = Duration::from_millis(500);
 
 fn work(fuzzer: &Fuzzer, cases: Range<u64>, depth: Depth, position: &Position) -> Result<(), Box<dyn Error>> {

@@ -25,7 +25,7 @@ struct Args {
     /// Allow this many times the time and the memory, as for a build without optimization
     #[arg(long, default_value_t = 1.0)]
     slack: f64,
-    /// Scale the time by what a fixed piece of work takes on this machine, beside a model that takes longer
+    /// Scale the time by that of a fixed piece of work on this machine, beside a model that takes longer
     #[arg(long)]
     calibrated: bool,
     /// Only the smallest model of each family, and `check` of the next one

@@ -10,7 +10,7 @@ use std::process::Command;
 use clap::Parser;
 use serde::Deserialize;
 
-/// Kernels that are no leaf kernels: by reason, how many there are, and their share of the run time
+/// Kernels other than leaf kernels: by reason, how many there are, and their share of the run time
 #[derive(Parser)]
 struct Args {
     /// Models, or folders with models anywhere beneath

@@ -1,4 +1,4 @@
-//! Mutated models through the whole compiler: whatever a file holds, there is an object or an error, soon, and within
+//! Mutated models through the whole compiler: for any content of a file there is an object or an error, soon, and within
 //! bounded memory.
 //!
 //! A case is a number; the same number gives the same model. Workers are processes, so that a crash, a hang or an
@@ -31,7 +31,7 @@ pub use supervise::{Fault, Plan, Position, Summary, Tally, supervise};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Outcome {
     Compiled,
-    /// Errors, the first of which this stage found.
+    /// Errors; this stage found the first one.
     Refused(String),
     /// An error that says the compiler is wrong, not the model.
     Internal(String),
@@ -64,7 +64,7 @@ impl Fuzzer {
         let mut corpus = Vec::new();
         for file in files {
             let bytes = fs::read(file)?;
-            // Data sets tell some tests of the suite apart, and their models are the same. Large models are as
+            // Some tests of the suite differ only in their data sets, and their models are the same. Large models are as
             // complicated as small ones, and take longer.
             if bytes.len() <= 64 << 10 && seen.insert(bytes.clone()) {
                 corpus.push(Bytes::from(bytes));

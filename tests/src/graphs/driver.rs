@@ -74,7 +74,7 @@ pub struct Line {
     pub pairs: Vec<String>,
     pub compiled: usize,
     pub refused: Vec<String>,
-    /// Nodes of the largest fusion group that are no views.
+    /// Nodes of the largest fusion group that are not views.
     pub group: usize,
     pub runs: usize,
     /// Runs that end with a status.
@@ -101,7 +101,7 @@ impl Line {
     }
 }
 
-/// Is told of each graph as it is done, from several threads; decides whether the run goes on.
+/// Is called for each graph as it is done, from several threads; decides whether the run goes on.
 pub type Watch<'w> = &'w (dyn Fn(&Line) -> ControlFlow<()> + Sync);
 
 /// Watches nothing: all graphs run.
@@ -294,7 +294,7 @@ pub struct Summary {
     pub texts: usize,
     pub items: usize,
     pub vendor: usize,
-    /// Graphs that every way compiled, and those that some way refused, by what it said.
+    /// Graphs that every way compiled, and those that some way refused, by its message.
     pub compiled: usize,
     pub refused: BTreeMap<String, usize>,
     pub runs: usize,

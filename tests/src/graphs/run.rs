@@ -146,7 +146,7 @@ impl Buffer {
             Some(shape) => shape.iter().map(|&size| size as i64).collect(),
             None => info.dims.iter().map(|dim| dim.unwrap_or(0)).collect(),
         };
-        // What texts need only the run tells.
+        // Only the run knows the size of texts.
         let sized = shape.filter(|_| info.dtype != DType::Str.to_onnx());
         let data = match sized {
             Some(shape) => Some(memory.block(output_bytes(info.dtype, shape), 1)?),
@@ -323,7 +323,7 @@ fn workspace_bytes(model: Model<'_>, inputs: &[Tensor]) -> Result<usize, i32> {
             }
         }
     }
-    // SAFETY: the function reads as many values as there are symbols.
+    // SAFETY: the function reads one value per symbol.
     let bytes = unsafe { model.workspace_function()(symbols.as_ptr(), symbols.len()) };
     usize::try_from(bytes).map_err(|_| -bytes as i32)
 }

@@ -58,7 +58,7 @@ struct Report {
     /// Why there is no code: the kinds of the errors, and their text.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<(String, String)>,
-    /// Nodes that are no views, per fusion group.
+    /// Nodes other than views, per fusion group.
     groups: Vec<usize>,
     runs: Vec<Run>,
 }

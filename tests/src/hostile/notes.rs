@@ -47,7 +47,7 @@ fn entry(key: &str, value: &str) -> StringStringEntryProto {
     StringStringEntryProto { key: Some(key.into()), value: Some(value.into()) }
 }
 
-/// Old experimental operators, of which each gives a warning.
+/// Old experimental operators; each gives a warning.
 fn warnings(n: usize) -> ModelProto {
     let mut s = Sketch::new();
     let mut x = s.input(&["1", "3", "4", "8"]);
@@ -70,7 +70,7 @@ fn wrong_shapes(n: usize) -> ModelProto {
     model
 }
 
-/// Each node is wrong in itself, whatever comes before.
+/// Each node is wrong in itself, regardless of the nodes before.
 fn errors(n: usize) -> ModelProto {
     let mut s = Sketch::new();
     let x = s.input(&["4", "8"]);

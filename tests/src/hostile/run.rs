@@ -47,8 +47,8 @@ fn shortened(text: &str) -> String {
     text.chars().take(160).collect()
 }
 
-/// Handles one case by each of these commands of `onnxc`. `write` makes the file of a case: in a process of its own, so
-/// that this one stays small, whose memory the system counts as that of its children before they run a program.
+/// Handles one case by each of these commands of `onnxc`. `write` makes the file of a case in a process of its own, so that this one stays
+/// small: the system counts its memory for its children until they run a program.
 pub fn run(
     case: &Case,
     commands: &[&'static str],

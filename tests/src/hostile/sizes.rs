@@ -147,7 +147,7 @@ fn flatten_symbols(n: usize) -> ModelProto {
     s.giving(&y)
 }
 
-/// A product of sums: as many terms as there are subsets of the symbols.
+/// A product of sums: one term per subset of the symbols.
 fn flatten_padded(n: usize) -> ModelProto {
     let mut s = Sketch::new();
     let x = s.input(&(0..n).map(|at| format!("n{at}")).collect::<Vec<_>>());

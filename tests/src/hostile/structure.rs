@@ -283,7 +283,7 @@ fn gradient(y: &str, dy: &str) -> NodeProto {
     NodeProto { domain: Some(TRAINING.into()), ..node("Gradient", &["x"], &[dy]) }.with(xs).with(y)
 }
 
-/// The derivative number `n` of a function, each of which is larger than the one before by a factor.
+/// The derivative number `n` of a function; each is larger than the one before by a factor.
 fn derivatives(n: usize) -> ModelProto {
     let nodes = (0..n).map(|at| gradient(&format!("y{at}"), &format!("y{}", at + 1)));
     let nodes = [node("Tanh", &["x"], &["y0"])].into_iter().chain(nodes).collect();

@@ -181,7 +181,7 @@ fn tree_cycle(n: usize) -> ModelProto {
     tree(ids, vec![0; n], vec!["BRANCH_LEQ"; n], [next.clone(), next], 1)
 }
 
-/// A branch at every level, one side of which is a leaf.
+/// A branch at every level; one side is a leaf.
 fn tree_chain(n: usize) -> ModelProto {
     let count = 2 * n + 1;
     let mode = |at: usize| if at.is_multiple_of(2) && at + 1 < count { "BRANCH_LEQ" } else { "LEAF" };
@@ -202,7 +202,7 @@ fn tree_targets(targets: i64) -> ModelProto {
     tree(vec![0, 1, 2], vec![0; 3], modes, [vec![1, 0, 0], vec![2, 0, 0]], targets)
 }
 
-/// A vector for each class, or a class that claims as many.
+/// A vector for each class, or a class that claims that number.
 fn support_vectors(n: usize) -> ModelProto {
     let classes = n.min(3000);
     let mut s = Sketch::new();

@@ -54,7 +54,7 @@ pub fn rows() -> Vec<Row> {
         row(
             160,
             "Subgraph",
-            "a name that is defined later is none that is shadowed",
+            "a name that is defined later is not shadowed",
             "(bool c, float[2] x) => (float[2] y, float[2] a) { y = If<then_branch = () => (float[2] t) { a = Relu(x) t = Abs(a) }, else_branch = () => (float[2] e) { e = Neg(x) }>(c) a = Neg(x) }",
             Accepted,
         ),

@@ -211,7 +211,7 @@ fn verifier_rows() -> Vec<Row> {
             465,
             "Reshape to another count",
             "(float[2, 2] x) => (float[3] y) <int64[1] s = {3}> { y = Reshape(x, s) }",
-            Refused("which is no shape of the 4 elements"),
+            Refused("which is not a shape of the 4 elements"),
         ),
         is(
             466,
@@ -332,7 +332,7 @@ fn padding_rows() -> Vec<Row> {
     rows
 }
 
-/// Combinations that operators forbid; row 0 is none of the review's.
+/// Combinations that operators forbid; row 0 is not from the review.
 fn beyond_rows() -> Vec<Row> {
     let quantized = |dtype: u32, zero: &str| {
         let text = format!(

@@ -5,7 +5,7 @@
 //! loc.F<alpha, beta = 2.0>(a) => (b) { b = LeakyRelu<alpha: float = @alpha>(a) }
 //! ```
 //!
-//! A model is a graph and the functions behind it. `float[*]` has no rank, a name without a type no type; names that are no words are
+//! A model is a graph and the functions behind it. `float[*]` has no rank, a name without a type no type; names that are not words are
 //! quoted, and `""` is no name. Bodies are values of attributes: `then_branch = () => (float[2] t) { ... }`.
 
 use onnxc_proto::attribute_proto::AttributeType;

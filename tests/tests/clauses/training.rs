@@ -75,25 +75,25 @@ fn training_rows() -> Vec<Row> {
             376,
             "keys are initializers",
             |info| info.update_binding = vec![binding("nowhere", "w_new")],
-            Refused("binds `nowhere`, which is no initializer"),
+            Refused("binds `nowhere`, which is not an initializer"),
         ),
         training(
             376,
             "keys of initializations are initializers",
             |info| info.initialization_binding = vec![binding("x", "w_zero")],
-            Refused("binds `x`, which is no initializer"),
+            Refused("binds `x`, which is not an initializer"),
         ),
         training(
             377,
             "values are outputs",
             |info| info.update_binding = vec![binding("w", "nowhere")],
-            Refused("gives `w` the value `nowhere`, which is none of the outputs of the algorithm"),
+            Refused("gives `w` the value `nowhere`, which is not among the outputs of the algorithm"),
         ),
         training(
             377,
             "values of initializations are outputs",
             |info| info.initialization_binding = vec![binding("w", "y")],
-            Refused("gives `w` the value `y`, which is none of the outputs of the initialization"),
+            Refused("gives `w` the value `y`, which is not among the outputs of the initialization"),
         ),
         training(378, "the algorithm sees the network's values", |_| {}, IGNORED),
         training(
@@ -273,7 +273,7 @@ fn device_rows() -> Vec<Row> {
         ),
         device(
             394,
-            "as many devices as num_devices",
+            "num_devices devices",
             |d| d.model.device = vec!["a".into()],
             Warned("device_configuration"),
         ),
@@ -281,7 +281,7 @@ fn device_rows() -> Vec<Row> {
             395,
             "the node's configuration is there",
             |d| d.node.configuration_id = Some("other".into()),
-            Refused("the device configuration `other` is none of the model's (`cfg`)"),
+            Refused("the device configuration `other` is not one of the model's (`cfg`)"),
         ),
         device(
             396,

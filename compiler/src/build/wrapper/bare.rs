@@ -26,10 +26,10 @@ pub(super) fn text(
     }
     if let Some(port) = model.ports().find(|port| !matches!(port.holds, Holds::Array(_))) {
         let text = model.type_text(port);
-        return refuse(format!("`{}`: {text}, whose sizes the model does not tell,", line(port.name)));
+        return refuse(format!("`{}`: {text}, with sizes that are not static,", line(port.name)));
     }
     let Some(workspace) = workspace else {
-        return refuse("a workspace whose size the model does not tell".into());
+        return refuse("a workspace whose size is not static".into());
     };
     let mut out = PRELUDE.to_string();
     let has_seed = model.graph.seed.is_some();

@@ -16,18 +16,18 @@ pub struct Port<'g> {
     /// Of an output the field of its dims, of an input the variable of its texts' addresses.
     pub beside: String,
     pub holds: Holds,
-    /// Per dim its value in the function `shapes`, an `Option<i64>`; 0 for one that only the run tells.
+    /// Per dim its value in the function `shapes`, an `Option<i64>`; 0 for one that only the run knows.
     pub sizes: Vec<String>,
 }
 
 /// How Rust holds the elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Holds {
-    /// As many as the type says.
+    /// The number in the type.
     Array(i64),
-    /// As many as the dims say.
+    /// The product of the dims.
     Slice,
-    /// As many as the run says, in memory that it allocates: an output.
+    /// A number that the run decides, in memory that it allocates: an output.
     Late,
 }
 

@@ -15,7 +15,7 @@ use crate::target::Target;
 
 pub struct Facts {
     pub model: String,
-    /// Processor of the measured object, and what else was asked of the compiler.
+    /// Processor of the measured object, and the other options of the compiler.
     pub cpu: String,
     pub options: String,
     pub timing: bench::Report,

@@ -70,7 +70,7 @@ impl Emitter<'_> {
     }
 
     /// The same vector, with nothing that Cranelift takes for a load that it may make an operand in memory: without AVX
-    /// it does so in `cmpps` and `cmppd` at any address, and they fault at one that is no multiple of 16.
+    /// it does so in `cmpps` and `cmppd` at any address, and they fault at one that is not a multiple of 16.
     fn in_register(&mut self, value: Value) -> Value {
         let ty = self.type_of(value);
         if !ty.is_vector() {

@@ -5,7 +5,7 @@ use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, types};
 
 use crate::codegen::emit::func::Code;
 
-/// Bytes that an iteration copies while so many are left.
+/// Bytes that an iteration copies while at least that number is left.
 const WORD: i64 = 8;
 
 /// Writes the body of a function of C's `memcpy`: to, from, bytes. Words first, then bytes.

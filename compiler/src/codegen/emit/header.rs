@@ -296,7 +296,7 @@ impl Out {
                 "/* Bytes of the state block for these values of the model's symbols, or minus a status. */",
             );
             self.line(&format!("int64_t {name}_state_bytes(const int64_t *symbols, size_t count);\n"));
-            self.line("/* Makes a state block empty that has so many bytes; see onnxc_state_reset_fn. */");
+            self.line("/* Empties a state block of this size; see onnxc_state_reset_fn. */");
             self.line(&format!(
                 "int32_t {name}_state_reset(void *state, size_t bytes, const int64_t *symbols, size_t count);\n"
             ));

@@ -80,7 +80,7 @@ pub struct KernelVersion {
     pub range: Option<(Dim, Dim)>,
     /// When several threads share that range.
     pub threads: Threads,
-    /// Why it is no leaf kernel, where the level has those.
+    /// Why it is not a leaf kernel, where the level has those.
     pub refusal: Option<String>,
 }
 

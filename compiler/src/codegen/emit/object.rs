@@ -181,7 +181,7 @@ impl Unit {
         Ok(())
     }
 
-    /// Notes that a function calls another in a way that its code does not tell.
+    /// Notes a call from one function to another that its code does not show.
     pub fn note_call(&mut self, from: FuncId, to: FuncId) {
         self.calls.entry(from).or_default().push(to);
     }
@@ -468,7 +468,7 @@ fn link(product: &mut ObjectProduct, descriptor: DataId, field: u32, id: FuncId)
 }
 
 /// Writes the table of functions (`.pdata`) and their records (`.xdata`), from which Windows unwinds: start, end and record of
-/// each function, as distances from the image's start; on aarch64 the record tells the end. Equal records are there once.
+/// each function, as distances from the image's start; on aarch64 the record has the end. Equal records are there once.
 fn unwind_tables(
     product: &mut ObjectProduct,
     form: Option<Records>,

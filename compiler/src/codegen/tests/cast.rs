@@ -85,7 +85,7 @@ pub fn samples(dtype: DType) -> Tensor {
     Tensor::new(dtype, vec![data.len() / size], data.into())
 }
 
-/// Panics at the first element that differs; NaNs are equal, whatever their bits.
+/// Panics at the first element that differs; all NaNs are equal.
 pub fn assert_same(dtype: DType, got: &[u8], want: &[u8], what: &dyn Fn(usize) -> String) {
     let size = dtype.size();
     let wide = |data: &[u8]| {

@@ -20,7 +20,7 @@ fn auto_is_no_pair() {
     assert_eq!(choice(&["past=present", "auto"]), (true, vec!["past=present".to_string()]));
 }
 
-/// An input alone belongs to pairs if no output has the name that its pair would have, of whatever type that output is.
+/// An input alone belongs to pairs if no output has the name that its pair would have, regardless of the type of that output.
 #[test]
 fn inputs_whose_output_has_another_type_are_not_alone() {
     let text = |output: &str| {
@@ -130,7 +130,7 @@ fn states_of_loops_are_carried_as_they_are() {
     assert_eq!(found(&looped("", "v1")), [""; 0]);
 }
 
-/// Readers of the tensor before a run and of the one after it see as many elements as there are, whatever the room is; so does a
+/// Readers of the tensor before a run and of the one after it see the elements that there are, for any capacity; so does a
 /// caller that takes either as another output.
 #[test]
 fn readers_of_a_growing_state_see_what_is_there() {

@@ -146,7 +146,7 @@ impl<'p> Machine<'p, '_> {
         let word = |at: u64| self.memory.load(Type::I64, job + 8 * at);
         let (code, array, sizes) = (word(0)? as usize, word(1)? as u64, word(2)? as u64);
         let (kernel, version) = (KernelId::new(code >> 8), code & 0xff);
-        // The array is as long as it may be; a kernel reads as many buffers as it has.
+        // The array has the maximum length; a kernel reads only its own buffers.
         let count = self.program.buffers.count as u64;
         let buffers: Vec<u64> = (0..count)
             .map(|at| self.memory.load(Type::Ptr, array + 8 * at).map(|buffer| buffer as u64))

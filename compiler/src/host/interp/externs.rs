@@ -1,5 +1,5 @@
-//! Functions outside of the object. Those of the runtime work on copies of the buffers that they are given: addresses here are
-//! not those of this process.
+//! Functions outside of the object. Those of the runtime work on copies of their buffers, because addresses here differ from this
+//! process's.
 
 use std::ffi::c_void;
 

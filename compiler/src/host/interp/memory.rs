@@ -27,7 +27,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// A new block of so many bytes, at a multiple of 64.
+    /// A new block of `bytes` bytes, at a multiple of 64.
     pub fn block(&mut self, bytes: usize) -> u64 {
         self.add(vec![POISON; bytes], true)
     }

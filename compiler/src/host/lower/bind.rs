@@ -143,7 +143,7 @@ impl Binder<'_> {
         let (name, value) = &graph.outputs[output];
         let (what, port) = (format!("output {output} `{}`", printable(name)), Port::Output(output as u32));
         let mut dims = vec![];
-        // The sizes of axes that the run's tensor may lack are not the caller's, whatever decides them.
+        // The sizes of axes that the run's tensor may lack are not the caller's, even if inputs decide them.
         let own_axes = graph.any_rank.get(&output).map_or(usize::MAX, |own| own.least);
         let shape = graph.output_ty(output).shape.iter().enumerate();
         for (axis, dim) in shape.filter(|(axis, dim)| *axis >= own_axes || self.plan.dynamic.decides(dim)) {

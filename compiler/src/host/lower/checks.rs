@@ -128,7 +128,7 @@ impl<'c, 'p> Checks<'c, 'p> {
         self.b.load(Place::Dim(given.port, axis as u32)).into()
     }
 
-    /// The state block, and the symbols that it tells.
+    /// The state block, and the symbols that it determines.
     pub fn bind_state(&mut self) {
         let graph = self.scope.graph;
         let Some(layout) = &self.plan.state else { return };
@@ -140,7 +140,7 @@ impl<'c, 'p> Checks<'c, 'p> {
         }
     }
 
-    /// What can be told of the state block once all symbols have values.
+    /// The checks of the state block that need values of all symbols.
     pub fn check_state(&mut self) -> Result<()> {
         match &self.plan.state {
             Some(layout) => state::check(self.b, self.scope.graph, layout, &mut self.sizes),
@@ -358,7 +358,7 @@ impl<'c, 'p> Checks<'c, 'p> {
         Ok(())
     }
 
-    /// What can be told of an output before data decide its dims.
+    /// The checks of an output that need no dims that data decide.
     fn check_late_output(&mut self, given: &Given, ty: &TensorType) -> Result<()> {
         let Port::Output(at) = given.port else { return Ok(()) };
         let own = self.scope.graph.any_rank.get(&(at as usize));

@@ -1,8 +1,8 @@
 //! Sizes that data decide: what each read of a data symbol completes.
 //!
-//! A symbol's value goes to its place among the sizes at the start of the workspace. Then everything whose last open
-//! symbol it is follows: sizes made of symbols, what inference assumed of them, and the dims of outputs, whose
-//! buffers are checked or allocated before anything is written to them.
+//! A symbol's value goes to its place among the sizes at the start of the workspace. Then everything with this as its last open symbol
+//! follows: sizes made of symbols, assumptions of inference, and the dims of outputs. Buffers of outputs are checked or allocated before
+//! anything is written to them.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -209,7 +209,7 @@ impl Open {
             let guard = guards.last().copied();
             let known = |symbols: &BTreeSet<Sym>| match guard {
                 Some(guard) => symbols.is_disjoint(&inside[&guard]),
-                // The inputs tell it: checked when the run starts.
+                // Known from the inputs: checked when the run starts.
                 None => symbols.is_empty(),
             };
             for assumption in scope.graph.assumptions.iter() {

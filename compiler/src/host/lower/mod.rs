@@ -47,7 +47,7 @@ pub(crate) struct KernelUse<'g> {
     pub explains: Option<&'g Explanation>,
 }
 
-/// Lowers a schedule. `profile`: the program tells its caller when each step is done. Errors: symbols or sizes that the C
+/// Lowers a schedule. `profile`: the program informs its caller when each step is done. Errors: symbols or sizes that the C
 /// ABI does not carry.
 pub(crate) fn lower<'g>(
     graph: &'g Graph,

@@ -80,7 +80,7 @@ pub(crate) const PORT: &str = "state";
 /// Its name in messages.
 pub(super) const NAME: &str = "the state";
 
-/// Checks the block as far as this can be without sizes; gives the symbols that it tells.
+/// Checks the block as far as this can be without sizes; gives the symbols that it determines.
 pub(super) fn bind(b: &mut Builder, graph: &Graph, layout: &StateLayout) -> Vec<(Sym, Operand)> {
     let port = port(graph);
     let length = b.load(Place::Tensor(port, TensorField::Bytes));
@@ -95,7 +95,7 @@ pub(super) fn bind(b: &mut Builder, graph: &Graph, layout: &StateLayout) -> Vec<
     b.fail_if(low, status::MISALIGNED, &format!("{NAME} is not aligned to {V} bytes"), &[ALIGN.into()]);
     let tag = b.load_at(Type::I64, data, 0);
     let other = b.compare(Compare::Ne, tag, layout.tag);
-    b.fail_if(other, status::BAD_STATE, &format!("{NAME} is none of this model: it has not been reset"), &[]);
+    b.fail_if(other, status::BAD_STATE, &format!("{NAME} is not of this model: it has not been reset"), &[]);
     let mut values = vec![];
     for sym in graph.state_symbols() {
         let value = b.load_at(Type::I64, data, layout.word(sym));

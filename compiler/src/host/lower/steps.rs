@@ -205,7 +205,7 @@ pub(super) struct StepWriter<'c, 'p> {
     pub(super) plan: &'p Plan,
     pub(super) scope: &'p Scope<'p>,
     kernels: &'c ScopeKernels,
-    /// Tell the caller when each step is done.
+    /// Inform the caller when each step is done.
     profile: bool,
 }
 

@@ -20,7 +20,7 @@ enum State {
     Unset,
     Empty,
     Full,
-    /// Empty or full: the run can tell.
+    /// Empty or full, known at run time.
     Either,
 }
 

@@ -32,7 +32,7 @@ struct Sizes<'p> {
     excluded: EntitySet<Value>,
     /// Values that are sizes from here on.
     good: EntitySet<Value>,
-    /// Carried values that are no sizes.
+    /// Carried values that are not sizes.
     counters: EntitySet<Value>,
 }
 

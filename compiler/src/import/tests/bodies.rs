@@ -169,7 +169,7 @@ fn all_problems_of_all_bodies_are_reported_once() {
     let mut calling = ModelProto { functions: vec![inner], ..model(vec![unknown]) };
     calling.opset_import.push(opset("local", 1));
     assert_eq!(names(&calling), ["None", "Unknown"]);
-    // What only shapes tell.
+    // Values that depend on shapes alone.
     let sum = |result| node("Add", &["x", "k"], &[result]);
     let mut then = body(vec![sum("s"), sum("t")], &["t"]);
     then.initializer = vec![f32s("k", &[3], &[2.0; 3])];

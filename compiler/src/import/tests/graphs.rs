@@ -208,7 +208,7 @@ fn inputs_have_names() {
     refuses(&model, Kind::Malformed, "a graph input has no name");
 }
 
-/// That there is a second input of a name is the only problem that is told of it.
+/// A second input of a name is reported as its only problem.
 #[test]
 fn a_second_input_of_a_name_is_looked_at_no_further() {
     let mut model = model(vec![node("Same", &["x"], &["y"])]);

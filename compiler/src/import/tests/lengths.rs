@@ -48,7 +48,7 @@ fn vectors_that_decide_no_rank_keep_their_length() {
     assert_eq!(inputs[3], "other: i64[s1]");
 }
 
-/// What has a rank without a search keeps its symbols, whichever rank is declared.
+/// What has a rank without a search keeps its symbols for any declared rank.
 #[test]
 fn lengths_that_decide_no_rank_are_not_searched() {
     let nodes = vec![node("Neg", &["n"], &["y"])];

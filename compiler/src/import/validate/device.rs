@@ -51,7 +51,7 @@ impl<'m> Validator<'m> {
             } else if configuration.is_none() {
                 self.error(Rule::DeviceTarget, || {
                     let known = names_of(&self.model.configuration);
-                    about(format!("the device configuration `{id}` is none of the model's ({known})"))
+                    about(format!("the device configuration `{id}` is not one of the model's ({known})"))
                 });
             }
             for sharding in &own.sharding_spec {
@@ -83,9 +83,7 @@ impl<'m> Validator<'m> {
         let devices = sharding.device.iter().copied().filter(|device| !groups.contains(device));
         if let Some(count) = configuration.map(|configuration| i64::from(configuration.num_devices())) {
             let outside = devices.chain(members).find(|device| !(0..count).contains(device));
-            faults.extend(
-                outside.map(|device| format!("device {device} is none of the {count} that there are")),
-            );
+            faults.extend(outside.map(|device| format!("device {device} is not one of the {count} devices")));
         }
         let rank = self.declared_rank(name);
         for dim in &sharding.sharded_dim {

@@ -405,7 +405,7 @@ impl<'m> Validator<'m> {
             let name = annotation.tensor_name();
             if !values.contains(name) {
                 self.warn(Rule::QuantizationTarget, || {
-                    format!("a quantization annotation is about `{name}`, which is no value of the graph")
+                    format!("a quantization annotation is about `{name}`, which is not a value of the graph")
                 });
             }
             self.log.note(Rule::QuantizationIgnored, || {
@@ -416,7 +416,7 @@ impl<'m> Validator<'m> {
 }
 
 impl Place<'_> {
-    /// A node of which no types are known.
+    /// A node without known types.
     fn site(&self, node: &NodeProto, index: usize) -> NodeRef {
         NodeRef {
             name: format!("{}{}", self.prefix, super::node::own_name(node, index)),

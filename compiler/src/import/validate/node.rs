@@ -98,7 +98,7 @@ impl<'m> Validator<'m> {
                     place,
                     about(match imported {
                         Some(_) => format!("operator {name} of {shown} opset {opset} is not known"),
-                        None => format!("operator {name} of {shown}, no version of which is imported"),
+                        None => format!("operator {name} of {shown}, but no version of {shown} is imported"),
                     }),
                 );
             }

@@ -88,7 +88,7 @@ impl<'m> Validator<'m> {
             if !state.contains(key) {
                 self.error(Rule::TrainingBinding, || {
                     malformed(format!(
-                        "{about} binds `{key}`, which is no initializer of the graph or the algorithm"
+                        "{about} binds `{key}`, which is not an initializer of the graph or the algorithm"
                     ))
                 });
             }
@@ -97,7 +97,7 @@ impl<'m> Validator<'m> {
                     let mut names: Vec<&str> = outputs.iter().copied().take(8).collect();
                     names.sort_unstable();
                     malformed(format!(
-                        "{about} gives `{key}` the value `{value}`, which is none of the {place} ({})",
+                        "{about} gives `{key}` the value `{value}`, which is not among the {place} ({})",
                         names.join(", ")
                     ))
                 });

@@ -393,7 +393,7 @@ impl Emitter<'_> {
                     self.push(inst::bits(inst::SDOT, lanes, d, a, b));
                     return Ok(());
                 }
-                // Products of 16 bits, sums of two and of four, whose lower half is that of the lower bytes.
+                // Products of 16 bits, sums of two and of four; the lower half comes from the lower bytes.
                 let (low, high) = (operands.temp(0)?, operands.temp(1)?);
                 self.push(inst::SMULL.sized(1, false, low, a, b));
                 self.push(inst::SMULL.sized(1, true, high, a, b));

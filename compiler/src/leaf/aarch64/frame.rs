@@ -7,7 +7,7 @@ use crate::vector::ir::Func;
 
 const PAGE: u32 = 4096;
 
-/// Codes of unwinders: of the registers from x19 and from d8 on, at so many words of 8 bytes above the stack pointer.
+/// Unwind codes: registers from x19 and from d8 on, at an offset from the stack pointer in words of 8 bytes.
 const SAVE_PAIR: u16 = 0xc800;
 const SAVE_ONE: u16 = 0xd000;
 const SAVE_VECTORS: u16 = 0xd800;
@@ -107,7 +107,7 @@ impl Frame {
         words
     }
 
-    /// What an unwinder of Windows is told of the prologue, the last instruction first: the frame pointer is set, registers are
+    /// The unwind codes of the prologue on Windows, the last instruction first: the frame pointer is set, registers are
     /// saved by single ones or by pairs of neighbours, the frame pointer and the address to return to are pushed.
     pub fn unwind_codes(&self) -> Vec<u8> {
         if self.saved_bytes() == 0 {

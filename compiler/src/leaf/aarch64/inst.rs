@@ -11,7 +11,7 @@ pub const LR: u8 = 30;
 pub const X16: u8 = 16;
 pub const X17: u8 = 17;
 
-/// An operation on vectors of floats, of which bit 22 tells f32 from f64.
+/// An operation on vectors of floats; bit 22 distinguishes f32 from f64.
 #[derive(Clone, Copy)]
 pub struct Float(pub u32);
 
@@ -38,7 +38,7 @@ pub const FRINTN: Float = Float(0x0e21_8800);
 pub const FCVTZS: Float = Float(0x0ea1_b800);
 pub const FCVTNS: Float = Float(0x0e21_a800);
 pub const SCVTF: Float = Float(0x0e21_d800);
-/// To twice the width, of which bit 22 tells f64 from f32, and back.
+/// To twice the width, and back; bit 22 distinguishes f64 from f32.
 pub const FCVTL: Float = Float(0x0e21_7800);
 pub const FCVTN: Float = Float(0x0e21_6800);
 /// f32 to bf16, of half the width, and integers to twice the width with zeros below them.
@@ -173,7 +173,7 @@ impl Float {
         fields(self.of(lanes), d, n, m)
     }
 
-    /// Between f16 and f32 or f32 and f64, of which `lanes` are the wider ones.
+    /// Between f16 and f32 or f32 and f64; `lanes` are those of the wider type.
     pub fn between(self, lanes: Lanes, d: u8, n: u8) -> u32 {
         fields(self.of(lanes), d, n, 0)
     }
@@ -188,7 +188,7 @@ impl Int {
         self.sized(lanes.width(), whole(lanes), d, n, m)
     }
 
-    /// Of elements of so many bytes.
+    /// Of elements of `width` bytes.
     pub fn sized(self, width: usize, whole: bool, d: u8, n: u8, m: u8) -> u32 {
         fields(self.0 | log(width) << 22 | q(whole), d, n, m)
     }
@@ -286,7 +286,7 @@ pub fn constant(d: u8, value: i64) -> Vec<u32> {
     const MOVZ: u32 = 0xd280_0000;
     const MOVN: u32 = 0x9280_0000;
     const MOVK: u32 = 0xf280_0000;
-    // From all zeros or all ones, whichever leaves fewer parts to set.
+    // From all zeros or all ones: the one that leaves fewer parts to set.
     let count = |value: i64, of: u32| (0..4).filter(|&at| part(value, at) == of).count();
     let (op, rest, flip) = match count(value, 0xffff) > count(value, 0) {
         true => (MOVN, 0xffff, 0xffff),
@@ -384,7 +384,7 @@ pub fn load_each(lanes: Lanes, t: u8, n: u8) -> u32 {
     fields(0x0d40_c000 | q(whole(lanes)) | log(lanes.width()) << 10, t, n, 0)
 }
 
-/// A constant of so many bytes at a distance that is filled in.
+/// A constant of `bytes` bytes at a distance that is filled in later.
 pub fn load_literal(bytes: usize, t: u8) -> u32 {
     (log(bytes) - 2) << 30 | 0x1c00_0000 | u32::from(t)
 }

@@ -35,7 +35,7 @@ const NEAR: usize = 1 << 18;
 
 pub type Emitted = Result<(), String>;
 
-/// An instruction, or one that is yet to be told how far away something is.
+/// An instruction, or one with a distance that is not known yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Word {
     Code(u32),

@@ -42,7 +42,7 @@ fn needs(inst: &Inst, isa: Isa) -> Needs {
     Needs { temps: needs.temps + usize::from(loaded && inst.mem.is_some()), ..needs }
 }
 
-/// Operations of several instructions, the first of which write the result.
+/// Operations of several instructions; the first ones write the result.
 fn two_steps(op: Binary, lanes: Lanes) -> bool {
     let wide = lanes.width() == 8;
     match op {

@@ -196,7 +196,7 @@ fn constants_of_64_bits() {
     }
 }
 
-/// Bits of numbers, of which lanes of any width are made: small ones and large ones, edges, infinities, NaN.
+/// Bits of numbers, to fill lanes of any width: small ones and large ones, edges, infinities, NaN.
 fn numbers(seed: u64, width: usize) -> Vec<u8> {
     let singles = [0.0f32, -0.0, 1.0, -1.5, 2.5, 3e9, -3e9, 1e20, 1e-40, f32::INFINITY, f32::NAN, 65519.9];
     let ints =
@@ -438,7 +438,7 @@ fn functions_with_loops_and_frames() {
         let func = parse(&text).unwrap();
         verify::verify(&func).unwrap();
         let code = compile(&func, NARROW);
-        // Loads and stores by the stack pointer fault where it is no multiple of 16; the emulator does not look. Memory is aligned
+        // Loads and stores by the stack pointer fault where it is not a multiple of 16; the emulator does not look. Memory is aligned
         // besides.
         let words: Vec<u32> =
             code.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();

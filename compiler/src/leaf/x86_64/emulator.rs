@@ -3,8 +3,7 @@
 //! It decodes the bytes and knows the instructions that `encode` writes, no others, with the semantics of the processor
 //! down to the bits of NaNs; tests hold it against the processor where that has the instructions. Addresses are those of
 //! the process. It panics where code does what no kernel may: jump on stale flags, change registers that are the
-//! caller's, leave upper halves of vector registers dirty, or reach memory outside of its buffers where their lengths
-//! are told.
+//! caller's, leave upper halves of vector registers dirty, or reach memory outside of its buffers where their lengths are known.
 
 mod tiles;
 mod wide;

@@ -170,7 +170,7 @@ struct Pool {
 /// What a constant's lanes hold.
 #[derive(Clone, Copy, PartialEq)]
 enum Lasting {
-    /// These bits, so many times.
+    /// These bits in each lane.
     Same(u64, Lanes),
     /// f32 that rise by 1, from the one with these bits on.
     Ramp(u64, Lanes),
@@ -203,7 +203,7 @@ impl Lasting {
 }
 
 impl Pool {
-    /// A constant as an operand of so many lanes.
+    /// A constant as an operand of `lanes`.
     fn operand(&mut self, bits: u64, isa: Isa, lanes: Lanes) -> MemoryOperand {
         let each = isa.evex() && !lanes.is_scalar();
         let address = self.address(Lasting::Same(bits, if each { lanes.one() } else { lanes }));

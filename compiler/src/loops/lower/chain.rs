@@ -18,7 +18,7 @@ use crate::schedule::{Blocks, Group};
 use crate::tuning::chain::Chain as Tuning;
 use crate::tuning::reduce::{Partials, Terms};
 
-/// Where the rows of a block are: values that have the same rows, of which one is alive at a time.
+/// The place of the rows of a block: values that share the rows, with one of them alive at a time.
 pub(super) struct Slot {
     pub values: Vec<ValueId>,
     /// First element.
@@ -35,7 +35,7 @@ enum Row {
 }
 
 impl Slot {
-    /// Of rows of `elements` each, of which this is the one at `row`.
+    /// The row at `row`, of rows of `elements` each.
     pub fn of_row(value: ValueId, row: Index, elements: i64) -> Slot {
         let stride = Dim::from(elements);
         Slot { values: vec![value], base: Index::zero(), row: Row::At(row), stride }

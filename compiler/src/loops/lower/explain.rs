@@ -2,8 +2,8 @@
 //! out of range.
 //!
 //! Kernels check indices where they use them, several threads at once, and say only that one is wrong. When a kernel has
-//! failed, the host program runs this nest, on one thread: it goes over the indices in their order, whatever the kernel
-//! read of them, and so finds the same one for every number of threads. What it found is in its last buffer.
+//! failed, the host program runs this nest, on one thread: it goes over the indices in their order, regardless of those that the kernel
+//! read, and so finds the same one for every number of threads. What it found is in its last buffer.
 
 use std::fmt::Write;
 

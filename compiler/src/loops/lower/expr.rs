@@ -250,7 +250,7 @@ impl Lowering<'_> {
         self.as_index(wrapped)
     }
 
-    /// `condition ? index : 0`, for a read that must stay inside the buffer whatever the condition.
+    /// `condition ? index : 0`, for a read that must stay inside the buffer for any condition.
     fn guarded(&mut self, condition: &Expr, index: &Index) -> Index {
         let zero = Expr::constant(DType::I64, 0.0);
         let expr = Expr::select(condition.clone(), Expr::Index(index.clone()), zero);

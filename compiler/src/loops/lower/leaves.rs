@@ -1,5 +1,5 @@
-//! Decision trees. A row is walked through several trees side by side, as many steps as the longest of their paths has, since leaves
-//! follow themselves: steps of one tree wait for each other, those of several do not. A vector of rows, which are its lanes, takes
+//! Decision trees. A row is walked through several trees side by side, for the steps of their longest path, since leaves follow themselves:
+//! steps of one tree wait for each other, those of several do not. A vector of rows, which are its lanes, takes
 //! all tests of a tree and keeps in words of bits which leaves are left; the first one of these is the one.
 
 use crate::error::Result;

@@ -99,7 +99,7 @@ struct Lowering<'a> {
     stage: Option<usize>,
     /// Where that stage keeps the rows of its block.
     slot: Option<Slot>,
-    /// Where a rows group keeps a row that is no result, and its buffer.
+    /// Where a rows group keeps a row that is not a result, and its buffer.
     kept: Option<(Slot, Buf)>,
 }
 
@@ -218,8 +218,8 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    /// Nested loops over a shape for threads to share: the outermost one is over as many axes together as have enough turns,
-    /// however large a batch of unknown size turns out to be.
+    /// Nested loops over a shape for threads to share: the outermost one joins the leading axes that together have enough turns for any
+    /// size of an unknown batch.
     fn for_shared(
         &mut self,
         shape: &[Dim],

@@ -1,4 +1,4 @@
-//! Sorts of which not few elements are kept: keys become integers of 32 bits in the same order, and are dealt out by one
+//! Sorts that keep more than a few elements: keys become integers of 32 bits in the same order, and are dealt out by one
 //! digit of eight bits after the other, from the lowest.
 //!
 //! An item is one i64: the key above, the element's index in its row below. Items are moved between two lists in the

@@ -30,7 +30,7 @@ pub(super) fn identity(op: ReduceFn, dtype: DType) -> Result<Expr> {
     Ok(Expr::Const { dtype, bits: u64::from_le_bytes(bits) })
 }
 
-/// Lanes of a vector that are combined one by one: those of 128 bits, half of which is no vector of every machine.
+/// Lanes of a vector that are combined one by one: those of 128 bits, because some machines have no vectors of half of that.
 const LAST_LANES: usize = 4;
 
 impl Lowering<'_> {
@@ -94,7 +94,7 @@ impl Lowering<'_> {
     }
 
     /// Emits the combination of `x` over `reduced` axes into the open scope; `place` turns an index of these axes
-    /// into one of `x`. Runs in vectors, so many side by side, where the accesses allow. The elements of `x` are also stored to `keep`,
+    /// into one of `x`. Runs in vectors, several side by side, where the accesses allow. The elements of `x` are also stored to `keep`,
     /// a buffer of `x`'s type, if one is given.
     pub(super) fn reduction(
         &mut self,
@@ -541,7 +541,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Blocks of channels: so many of so many, and parts of the rows along axis `row` that have all of them before the next part.
+/// `count` blocks of `size` channels; rows along axis `row` are split into `parts`, each finished before the next.
 struct ChannelBlocks {
     row: usize,
     count: Dim,
@@ -577,7 +577,7 @@ fn sum_at(block: usize, lane: Var, width: usize) -> Vec<Index> {
     vec![Index::int(block as i64), if width == 1 { Index::zero() } else { Index::var(lane) }]
 }
 
-/// Channels that are computed together: so many vectors, single vectors of what is left, narrower ones, single channels.
+/// Channels that are computed together: groups of `vectors` vectors, single vectors of the rest, narrower ones, single channels.
 fn channel_runs(extent: &Dim, lanes: usize, vectors: usize) -> Vec<Run> {
     let mut sizes = vec![vectors * lanes];
     sizes.extend(widths(lanes));

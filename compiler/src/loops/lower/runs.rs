@@ -1,4 +1,4 @@
-//! Splitting an axis into runs of equal pieces, each of which one piece of straight-line code computes.
+//! Splitting an axis into runs of equal pieces; one piece of straight-line code computes each.
 
 use crate::graph::Dim;
 use crate::loops::Index;
@@ -18,7 +18,7 @@ impl Run {
     }
 }
 
-/// Pieces of `sizes` in turn, each as many as there is room for. The last size must be 1 where the extent is not a multiple of
+/// Pieces of `sizes` in turn, the maximum number of each. The last size must be 1 where the extent is not a multiple of
 /// the others.
 pub(super) fn greedy(extent: &Dim, sizes: &[usize]) -> Vec<Run> {
     let mut runs = Runs::of(extent);

@@ -82,8 +82,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The outermost loop over a result that several nests write, which threads share, if the result is large: over as many axes
-    /// as have enough turns, if enough is left inside. `fill` is given its index.
+    /// The outermost loop over a result that several nests write, which threads share, if the result is large: over the leading axes that
+    /// have enough turns, if enough is left inside. `fill` is given its index.
     fn leading_loop(
         &mut self,
         out: ValueId,
@@ -147,7 +147,7 @@ impl Lowering<'_> {
         self.copy_nest(&[], &shape, out, &shift, &mut |cx, index| cx.expr_at(new, index))
     }
 
-    /// As [`Lowering::append`], element by element: those of a panel lie beside each other, whatever else there is of each.
+    /// As [`Lowering::append`], element by element: those of a panel lie beside each other, with any other axes outside.
     fn append_to_panels(
         &mut self,
         new: ValueId,

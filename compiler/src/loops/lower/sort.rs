@@ -2,8 +2,8 @@
 //!
 //! The root is the last of the kept elements in the wanted order. Every further element that comes before it takes
 //! its place; at the end the heap is taken apart from its root, which fills the results from their end. That costs
-//! `n + m log k` steps for `k` of `n` elements, of which `m` enter the heap (of shuffled elements some
-//! `k log(n / k)`), and needs no memory besides the results. Elements are compared by key and then by index, so no
+//! `n + m log k` steps for `k` of `n` elements if `m` enter the heap (of shuffled elements some `k log(n / k)`), and needs no memory
+//! besides the results. Elements are compared by key and then by index, so no
 //! two are equal and the result is that of a stable sort.
 
 use crate::error::Result;

@@ -2,10 +2,10 @@
 //!
 //! The boxes that are kept lie in arrays of the scratch, one per coordinate, which end in boxes without extent: chunks of
 //! them are compared in vectors. A candidate is done with at the first chunk that has a box which overlaps it too much.
-//! Boxes of a chunk begin in the same band of the first axis, so that most chunks are far from a candidate, which their ends
-//! tell, those of several chunks at once.
+//! Boxes of a chunk begin in the same band of the first axis, so that most chunks are far from a candidate; their ends show that for
+//! several chunks at once.
 //!
-//! `common / union > limit` is told without division for nearly all pairs: rounding keeps the order of numbers, so that
+//! `common / union > limit` is decided without division for nearly all pairs: rounding keeps the order of numbers, so that
 //! the rounded quotient is above `limit`, a float, only where the quotient is, and then `common`, a float, is not below
 //! the rounded product of `limit` and `union`. Only chunks with such a pair divide.
 

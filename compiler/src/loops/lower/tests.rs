@@ -735,8 +735,8 @@ fn reductions_that_keep_the_last_axis_at_every_size() {
     }
 }
 
-/// Rows of windows share rows of many channels, which come in blocks: rows and columns whose numbers are constants and such that
-/// are not, several images, windows whose rows are not shared.
+/// Rows of windows share rows of many channels, which come in blocks: constant and symbolic numbers of rows and columns, several images,
+/// windows that do not share rows.
 #[test]
 fn windows_of_many_channels() {
     let target = fixed_target().leaf().unwrap();

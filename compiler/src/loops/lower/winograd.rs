@@ -76,7 +76,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// A row of squares, of which the first `rows` rows of results count.
+    /// A row of squares; the first `rows` rows of results count.
     fn output_row(
         &mut self,
         m: ValueId,
@@ -94,7 +94,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// `[first, count]` squares of a row, of which `kept` rows and columns of results count.
+    /// `[first, count]` squares of a row; `kept` rows and columns of results count.
     fn output_squares(
         &mut self,
         m: ValueId,

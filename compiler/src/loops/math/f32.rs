@@ -54,8 +54,7 @@ impl Math<'_> {
         (power, p)
     }
 
-    /// `(2^n, n)` for the whole number `n` that adding [`ROUND`] rounded to, from -127, whose power is 0, to 128, whose
-    /// power is infinite.
+    /// `(2^n, n)` for the whole number `n` that adding [`ROUND`] rounded to, from -127, with a power of 0, to 128, with an infinite power.
     fn whole_power32(&mut self, rounded: Expr) -> (Expr, Expr) {
         let rounded = self.bind(rounded);
         let n = self.bind(sub(rounded.clone(), c32(ROUND)));
@@ -145,13 +144,13 @@ impl Math<'_> {
         select(lt(abs(x.clone()), c32(4e-4)), x, value)
     }
 
-    /// `1 + tanh(x)`, of which the other GELU is made, as `2 / (1 + e^-2x)`: no cancellation where `x` is negative.
+    /// `1 + tanh(x)`, used by the other GELU, as `2 / (1 + e^-2x)`: no cancellation where `x` is negative.
     pub(super) fn one_plus_tanh32(&mut self, x: Expr) -> Expr {
         let (scale, p) = self.power32(clamp(mul(x, c32(2.0)), -89.0, 87.0), -1.0);
         div(c32(2.0), fma(p, scale, c32(1.0)))
     }
 
-    /// `1 + erf(x)`, of which GELU is made, as `erfc(-x)`: half the steps of `erf`, and no cancellation where `x` is negative.
+    /// `1 + erf(x)`, used by GELU, as `erfc(-x)`: half the steps of `erf`, and no cancellation where `x` is negative.
     ///
     /// `erfc(t) = 2^r(t)` for `t >= 0`. The polynomial `r` without constant term is the best on `[0, 4.5]` for an absolute
     /// error of the result of 4e-9 and a relative one of 1e-4, and falls from there on.

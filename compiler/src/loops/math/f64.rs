@@ -67,7 +67,7 @@ impl Math<'_> {
             }
             UnaryFn::Acosh => {
                 let t = self.bind(sub(x.clone(), c64(1.0)));
-                // Two roots, so that both are NaN below 1, whatever the square of x would be.
+                // Two roots, so that both are NaN below 1, for any square of x.
                 let root = mul(sqrt(t.clone()), sqrt(add(t.clone(), c64(2.0))));
                 let inner = self.bind(add(t, root));
                 let small = self.log1p64(inner);

@@ -386,7 +386,8 @@ fn through_kernels(case: &Case, points: &Tensor) -> Vec<f64> {
     results[0].to_f64s().unwrap()
 }
 
-/// Operands far below the least are multiplied by two zeros: the whole powers of both types have halves that are none of a normal number.
+/// Operands far below the least are multiplied by two zeros: the whole powers of both types have halves that do not belong to a normal
+/// number.
 #[test]
 fn exponentials_of_masked_scores_do_not_underflow() {
     let n = (super::f32::EXP_LEAST * std::f32::consts::LOG2_E).round_ties_even();

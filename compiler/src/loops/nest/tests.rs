@@ -156,7 +156,7 @@ fn divisions_split_loops() {
     }
 }
 
-/// Wide vectors leave long rests, for which there are narrower ones, and loops that are shorter than a whole one have those.
+/// Wide vectors leave long rests, which narrower ones take, and so do loops that are shorter than a whole vector.
 #[test]
 fn rests_and_short_loops_run_in_narrower_vectors() {
     let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), Some("x86-64-v4")).unwrap();

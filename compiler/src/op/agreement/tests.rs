@@ -1,5 +1,5 @@
-//! Every agreement of every row: its text is sound, and shapes that violate it are refused, by an error where constants
-//! tell, and else by an assumption that the run finds broken.
+//! Every agreement of every row: its text is sound, and shapes that violate it are refused, by an error where constants conflict, otherwise
+//! by an assumption that the run finds broken.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -468,7 +468,7 @@ const WITHOUT_VALUES: [&str; 7] = [
     "no element along axis",
     "negative or no number",
     "longer than the signal",
-    "none of the categories",
+    "not among the categories",
 ];
 
 /// Whether a text has the name of a symbol that the model does not name.
@@ -531,7 +531,7 @@ impl Findings {
             if ranks(&changed) != ranks(shapes) {
                 continue;
             }
-            // The number of axes that indices index is a rank, which symbols do not tell.
+            // The number of axes that indices index is a rank, which symbols cannot express.
             if holds(&assumed, &sizes(&changed)) != Some(false) && row.name != "ScatterND" {
                 self.problems.insert(format!("`{}` is not assumed of {changed:?}", row.shapes[at]));
             } else if lowered.is_ok()
@@ -585,7 +585,7 @@ fn every_agreement_of_every_row_is_enforced() {
 fn rows_without_agreements() {
     let names: BTreeSet<&str> =
         rows().filter(|row| row.shapes.is_empty() && row.inputs.len() > 1).map(|row| row.name).collect();
-    // CastLike reads the type of its second input; bodies and an equation tell the others.
+    // CastLike reads the type of its second input; bodies and an equation determine the others.
     let wanted = ["CastLike", "Scan", "SequenceMap"];
     assert_eq!(names.into_iter().collect::<Vec<_>>(), wanted);
 }

@@ -217,7 +217,7 @@ impl Iteration {
         self.body.iteration.is_some()
     }
 
-    /// Whether the parts of some stacked result have a size that only the body tells.
+    /// Whether the parts of some stacked result have a size that only the body determines.
     pub fn has_parts_of_own_size(&self) -> bool {
         let graph = &self.body.graph;
         let parts = &graph.outputs[graph.outputs.len().min(self.states.len())..];
@@ -376,8 +376,8 @@ struct DataSymbolOf {
     bound: Option<Dim>,
 }
 
-/// A state of sizes that must be the same in every iteration: the sizes of the first one, and -1, which is no size,
-/// once another one differs. Gives its input and its next value.
+/// A state of sizes that must be the same in every iteration: the sizes of the first one, and -1, never a size, once another one differs.
+/// Gives its input and its next value.
 fn same_sizes(b: &mut Builder<'_>, counter: ValueId, dims: Vec<Dim>) -> Result<(ValueId, ValueId)> {
     let state = b.input("", TensorType::new(DType::I64, vec![Dim::from(dims.len())]), None);
     let now = b.emit1(Op::DimValues { dims }, &[])?;

@@ -175,7 +175,7 @@ fn sizes_of_choices_are_known_before_or_after() {
         node.outputs.len()
     };
     assert_eq!(outputs(&early), 1);
-    // Places of what is not zero: one more result tells their number.
+    // Places of what is not zero: one more result has their number.
     let then = graph(&[], nodes(&["w = NonZero(a)", "t = Squeeze(w, z)"]), &["t"]);
     let then = with_constants(then, &[("z", &[0], false)]);
     let otherwise = graph(&[], nodes(&["e = Identity(b)"]), &["e"]);
@@ -274,7 +274,7 @@ fn axes_that_may_be_one_go_on_apart() {
     );
     let message = run(&model, &[rows(1)]).unwrap_err().message;
     assert!(message.contains("`Squeeze_0`") && message.contains("a symbolic axis has size 1"), "{message}");
-    // The declared rank of what has the shape of the result tells it, too.
+    // The declared rank of a value with the shape of the result gives it as well.
     let model = imported(graph(&inputs, squeezed(nodes(&["z = Neg(y)"])), &["z: i64[m]"]));
     assert_eq!(run(&model, &[rows(1)]).unwrap(), [(vec![3], vec![0, -1, -2])]);
     assert!(run(&model, &[rows(2)]).is_err());
@@ -455,7 +455,7 @@ fn scans_by_axis_and_direction() {
     assert_eq!(run(&scan(&[0], &[0], &[0]), &operands).unwrap()[1].1, [1, 3, 7]);
     assert_eq!(run(&scan(&[-1], &[1], &[0]), &operands).unwrap()[1].1, [4, 6, 7]);
     assert_eq!(run(&scan(&[0], &[1], &[1]), &operands).unwrap()[1].1, [7, 6, 4]);
-    // Parts whose number only the body tells, gathered from the back.
+    // Parts whose number only the body determines, gathered from the back.
     let found = graph(&["x: i64[2]"], nodes(&["w = NonZero(x)"]), &["w"]);
     let scan = node("all = Scan(x0)").with(subgraph("body", found)).with(int("num_scan_inputs", 1));
     let scan = scan.with(ints("scan_output_directions", &[1]));
@@ -465,7 +465,7 @@ fn scans_by_axis_and_direction() {
     assert!(run(&model, &rows(&[5, 0, 6, 7])).is_err(), "parts of two sizes");
 }
 
-/// Slices without elements are as many as the others.
+/// Slices without elements count like the others.
 #[test]
 fn what_is_scanned_together_is_equally_long() {
     let body = graph(

@@ -5,8 +5,8 @@ use crate::error::{Error, Result, Stage};
 use crate::graph::{Builder, DType, Dim, TensorType, ValueId};
 
 impl ItemType {
-    /// The type of values of either type. `stays` tells the dims that mean the same in both places: sizes that others
-    /// say are no longer part of the type.
+    /// The type of values of either type. `stays` is true for dims that mean the same in both places; other sizes are dropped from the
+    /// type.
     pub fn join(&self, other: &ItemType, stays: &dyn Fn(&Dim) -> bool) -> Result<ItemType> {
         use Layout::*;
         let take = |from: &ItemType, layout| ItemType { layout, columns: from.columns.clone() };

@@ -31,7 +31,7 @@ struct Packed {
 }
 
 impl Packed {
-    /// `None`: a sequence without elements, of which nothing is known.
+    /// `None`: a sequence without elements, whose type is unknown.
     fn of(b: &mut Builder<'_>, item: &Item) -> Result<Option<Packed>> {
         let item = item.packed(b)?;
         match (item.layout(), item.columns()) {
@@ -111,7 +111,7 @@ impl Packed {
     }
 }
 
-/// The products of the rows of a matrix of sizes, of which -1 is no size, as a vector.
+/// The products of the rows of a matrix of sizes, as a vector; -1 is skipped.
 fn row_products(b: &mut Builder<'_>, rows: ValueId) -> Result<ValueId> {
     let count = b.shape(rows)[0].clone();
     let (zero, one) = (b.scalar(DType::I64, 0.0), b.scalar(DType::I64, 1.0));
@@ -203,7 +203,7 @@ pub fn require_true(b: &mut Builder<'_>, condition: ValueId, text: &str, values:
     Ok(())
 }
 
-/// The number that a position in a list is known to be; `None` where only the run tells it, or that it is none.
+/// The number that a position in a list is known to be; `None` where only the run knows it, or whether it is in range.
 fn known_place(b: &Builder<'_>, position: Option<ValueId>, end: usize) -> Option<usize> {
     let Some(position) = position else { return Some(end) };
     let known = b.known(position)?.first()?.as_const()?;
@@ -211,7 +211,7 @@ fn known_place(b: &Builder<'_>, position: Option<ValueId>, end: usize) -> Option
     usize::try_from(at).ok()
 }
 
-/// The element at a position. `rank` is the one that the model says it has, for a sequence that does not tell it.
+/// The element at a position. `rank` is the one that the model declares, for a sequence that does not have it.
 pub fn at(b: &mut Builder<'_>, item: &Item, position: ValueId, rank: Option<usize>) -> Result<ValueId> {
     if let Some(list) = item.listed()
         && let Some(&element) = known_place(b, Some(position), list.len()).and_then(|at| list.get(at))

@@ -178,7 +178,7 @@ fn tensors_are_split_and_joined() {
         }
         let late = graph(&[shape, "c: i64[]"], vec![split("x", "c", 1, 1)], &["s: seq(i64[i, j])"]);
         assert!(run(&imported(late), &[x.clone(), Tensor::scalar(0i64)]).is_err());
-        // Parts of sizes of their own, as many as the run says.
+        // Parts of sizes of their own; the run determines their number.
         for inputs in [[shape, "c: i64[3]"], [shape, "c: i64[n]"]] {
             let parts = graph(&inputs, vec![split("x", "c", 1, 1)], &["s: seq(i64[i, j])"]);
             let parts = imported(parts);
@@ -237,7 +237,7 @@ fn appending(item: &str) -> GraphProto {
 
 #[test]
 fn sequences_grow_in_loops() {
-    // From nothing: the body tells what the elements are.
+    // From nothing: the body determines what the elements are.
     let all = |body: GraphProto, rest: &[&str]| {
         [nodes(&["e = SequenceEmpty()"]), vec![repeat("m, , e", "last", body)], nodes(rest)].concat()
     };
@@ -246,7 +246,7 @@ fn sequences_grow_in_loops() {
     let counted = imported(graph(&["m: i64[]"], typed.clone(), &["last: seq(i64[])"]));
     assert_eq!(ran(&counted, &[Tensor::scalar(3i64)]), [(vec![3, 0], vec![]), (vec![3], vec![0, 1, 2])]);
     assert_eq!(ran(&counted, &[Tensor::scalar(0i64)]), [(vec![0, 0], vec![]), (vec![0], vec![])]);
-    // Vectors that grow with the turn, of which one is taken and all are joined afterwards.
+    // Vectors that grow with the turn; one is taken and all are joined afterwards.
     let mut body = appending("v");
     body.node
         .splice(0..0, nodes(&["size = Add(i, one)", "shape = Reshape(size, flat)", "v = Expand(i, shape)"]));
@@ -329,7 +329,7 @@ fn elements_may_have_several_ranks() {
 
 #[test]
 fn branches_give_values_of_every_kind() {
-    // Two lists, captured, of which one is chosen; an element and the whole are read on.
+    // Two captured lists; one is chosen, and one element and the whole list are read.
     let then = graph(&[], nodes(&["t = SequenceInsert(s, a)"]), &["t"]);
     let otherwise = graph(&[], nodes(&["e = SequenceErase(s)"]), &["e"]);
     let texts = [
@@ -377,13 +377,13 @@ fn bodies_run_for_each_element() {
     let wanted = [columns(&[&[111], &[112, 113]]), columns(&[&[1], &[2]])].concat();
     assert_eq!(ran(&with_tensor, &of(&[&[1], &[2, 3]])), wanted);
     assert_eq!(ran(&with_tensor, &of(&[])), [columns(&[]), columns(&[])].concat());
-    // Of none, whose type nothing tells.
+    // Of none, whose type is unknown.
     let inputs = ["t: i64[]", "extra: i64[]"];
     let nodes = vec![node("s = SequenceEmpty()").with(int("dtype", 7)), mapped("s, t", "y z", body.clone())];
     let none = imported(graph(&inputs, nodes, &["y: seq(i64[k])"]));
     let given = [Tensor::scalar(10i64), Tensor::scalar(100i64)];
     assert_eq!(ran(&none, &given), [(vec![0, 0], vec![]), (vec![0], vec![])]);
-    // Two sequences, the second of which must be as long.
+    // Two sequences; the second must have the length of the first.
     let inputs = ["s: seq(i64[k])", "t: seq(i64[])", "extra: i64[]"];
     let pairs = imported(graph(&inputs, vec![mapped("s, t", "y z", body)], &outputs));
     let of = |values: &[i64]| {

@@ -121,7 +121,7 @@ fn bits(cx: &NodeCx<'_, '_>) -> Result<i64> {
     }
 }
 
-/// Parts of the bytes of a u8 tensor, of so many bits, along the last axis. `shifts` tells where in a byte each begins.
+/// Fields of `bits` bits of the bytes of a u8 tensor, along the last axis. `shifts` has the first bit of each in a byte.
 pub(super) fn unpacked(b: &mut Builder<'_>, x: ValueId, bits: i64, shifts: &[u8]) -> Result<ValueId> {
     if shifts.len() == 1 {
         return Ok(x);

@@ -101,7 +101,7 @@ impl Streams {
             Some(true) => b.reshape(weight, table),
             Some(false) => Ok(weight),
             None => {
-                // Those of the features come round, those of all features once.
+                // The streams of the features repeat, those of all features do not.
                 let all = b.iota(vec![product(&table)], 0)?;
                 let count = b.dim_scalar(&own)?;
                 let at = b.binary(BinaryFn::Mod, all, count)?;
@@ -112,8 +112,8 @@ impl Streams {
     }
 }
 
-/// Whether there are `few * times` numbers, and not `few`: either is, and both mean the same where they are as many. `None` where
-/// only the run tells.
+/// Whether there are `few * times` numbers rather than `few`: one of the two holds, and they mean the same if equal. `None` where only the
+/// run knows.
 fn is_whole(own: &Dim, few: &Dim, times: &Dim) -> Option<bool> {
     let whole = few.clone() * times.clone();
     if own == few || whole == *few {
@@ -124,7 +124,7 @@ fn is_whole(own: &Dim, few: &Dim, times: &Dim) -> Option<bool> {
 }
 
 /// `x` whose axis `axis`, its last one, has one number for each of `count` groups, or one for each of the `size` elements of each:
-/// `[.., count, 1 or size]`. Agreements tell that it has as many.
+/// `[.., count, 1 or size]`. Agreements ensure that it has one of these numbers.
 pub fn of_groups(b: &mut Builder<'_>, x: ValueId, axis: usize, count: &Dim, size: &Dim) -> Result<ValueId> {
     let mut shape = b.shape(x);
     let own = shape[axis].clone();
@@ -139,7 +139,7 @@ pub fn of_groups(b: &mut Builder<'_>, x: ValueId, axis: usize, count: &Dim, size
             b.reshape(x, shape)
         }
         None => {
-            // Element i is number i of as many, or number i / size of fewer.
+            // Element i uses number i, or number i / size where there is one per group.
             let whole = count.clone() * size.clone();
             let all = b.iota(vec![whole.clone()], 0)?;
             let (own, whole) = (b.dim_scalar(&own)?, b.dim_scalar(&whole)?);
@@ -280,7 +280,7 @@ mod tests {
         assert!(of(4, -1).contains("num_branches is -1"), "{}", of(4, -1));
     }
 
-    /// Two numbers are of the features, four of all streams: the run tells.
+    /// Two numbers are of the features, four of all streams: the run decides.
     #[test]
     fn scales_of_a_number_that_the_run_tells() {
         let of = |count: usize| {

@@ -304,7 +304,7 @@ fn float(b: &mut Builder<'_>, bytes: ValueId, kind: DType) -> Result<ValueId> {
     b.cast(float, F32)
 }
 
-/// Codes of so many bits of the bytes of the last axis: the lowest of all bytes, then the next ones of all.
+/// Codes of `bits` bits from the bytes of the last axis: the lowest of all bytes, then the next ones of all.
 fn planes(b: &mut Builder<'_>, bytes: ValueId, bits: i64) -> Result<ValueId> {
     let shifts = ascending(bits);
     let (mut shape, axis) = (b.shape(bytes), b.rank(bytes) - 1);
@@ -373,7 +373,7 @@ mod tests {
         }
     }
 
-    /// One column of two blocks, of which the second has 2 weights: scales 0.5 and 2, codes of zero 3 and 8.
+    /// One column of two blocks; the second has 2 weights: scales 0.5 and 2, codes of zero 3 and 8.
     #[test]
     fn weights_of_a_blob() {
         let of = |kind: i64, bytes: usize| {

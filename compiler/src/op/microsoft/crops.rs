@@ -1,4 +1,4 @@
-//! CropAndResize: regions of images, sampled on grids whose corners are those of the region.
+//! CropAndResize: regions of images, sampled on grids that share the corners of the region.
 
 use super::own;
 use crate::graph::{Builder, Op};

@@ -34,7 +34,7 @@ struct Sizes {
     /// The axes of tokens, one or two, and how many there are.
     lead: Vec<Dim>,
     tokens: Dim,
-    /// Heads of queries and keys, and those of values, which are as many or several times as many.
+    /// Heads of queries and keys, and heads of values, a multiple of them.
     few: Dim,
     heads: Dim,
     key_size: Dim,
@@ -43,7 +43,7 @@ struct Sizes {
 
 /// How tokens are the steps of requests.
 enum Layout {
-    /// Requests of as many tokens each.
+    /// Requests of the same number of tokens each.
     Even { batch: Dim, time: Dim },
     /// Requests of unlike lengths, padded to the longest: i64 `[time, batch]` with the token of each step, token 0 where there is
     /// none, and bool `[time, batch]`, whether there is one.
@@ -198,7 +198,7 @@ fn operands(cx: &mut NodeCx<'_, '_>) -> Result<(Sizes, [ValueId; 3])> {
         (None, None) if state.is_some() => (None, None),
         (None, None) => {
             return malformed(
-                "packed queries, keys and values without initial_state, which tells their heads",
+                "packed queries, keys and values without initial_state, which determines their heads",
             );
         }
         (key, _) => {
@@ -209,7 +209,7 @@ fn operands(cx: &mut NodeCx<'_, '_>) -> Result<(Sizes, [ValueId; 3])> {
         }
     };
     let (Some(heads), Some(key_size), Some(value_size)) = (heads, key_size, value_size) else {
-        return malformed(format!("query {} of which no operand tells the heads", b.ty(query)));
+        return malformed(format!("query {}: no operand determines the number of heads", b.ty(query)));
     };
     let of_values = heads.clone() * value_size.clone();
     let (few, parts) = match (few, key, value) {
@@ -278,7 +278,7 @@ fn layout(cx: &mut NodeCx<'_, '_>, sizes: &Sizes) -> Result<Layout> {
             Ok(Layout::Even { batch, time })
         }
         (None, _, None) => {
-            malformed("neither cu_seqlens nor initial_state, which tell how many requests there are")
+            malformed("neither cu_seqlens nor initial_state, which determine the number of requests")
         }
     }
 }
@@ -431,7 +431,7 @@ fn factors(b: &mut Builder<'_>, steps: &Steps, [time, batch, heads]: [&Dim; 3]) 
     }
 }
 
-/// The first steps of each request, as many as `capture_count` asks for and `capacity` has room for, one kind of number behind the
+/// The first steps of each request, at most `capture_count` and at most `capacity`, one kind of number behind the
 /// other: f32 `[batch, capacity * (size of a step of each kind)]`, 0 behind those.
 fn captured(
     cx: &mut NodeCx<'_, '_>,

@@ -142,7 +142,7 @@ fn bias_softmax(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     };
     for (first, second) in (0..before).flat_map(|second| (0..second).map(move |first| (first, second))) {
         let (kept, repeated) = if is_inner { (second, first) } else { (first, second) };
-        // Axes that are of size 1 in both tell nothing.
+        // Axes of size 1 in both do not matter.
         let repeats = (Dim::ONE - many(&own[repeated])) * many(&shape[repeated]);
         let requirement = Requirement::equal(many(&own[kept]) * repeats, Dim::ZERO);
         cx.b.require(requirement.stated(text.clone(), &values))?;

@@ -175,7 +175,7 @@ struct Places {
     start: ValueId,
     /// The last token of a row, `seqlens_k`: `[B, 1]`, i64.
     last: ValueId,
-    /// Whether no token came before: a scalar, where only the run tells.
+    /// Whether no token came before: a scalar, where only the run knows.
     first: Option<ValueId>,
     /// What is known of it.
     is_first: bool,
@@ -187,7 +187,7 @@ fn places(cx: &mut NodeCx<'_, '_>, past: Option<ValueId>, steps: &Dim) -> Result
     let batch = cx.b.shape(cx.input(0)?)[0].clone();
     let behind = past.map_or(Dim::ZERO, |past| cx.b.shape(past)[2].clone());
     let grown = behind.clone() + steps.clone();
-    // A cache of constant room is given back as large as it came, which the declared result tells, or the sizes.
+    // A cache of constant room keeps its size in the result, as the declared result or the sizes show.
     let declared = cx.declared.get(1).and_then(|ty| ty.as_ref()).and_then(|ty| ty.shape.get(2));
     let keeps = declared.is_some_and(|room| *room == behind && *room != grown);
     let room = match (total.as_const(), grown.as_const()) {
@@ -257,7 +257,7 @@ fn places(cx: &mut NodeCx<'_, '_>, past: Option<ValueId>, steps: &Dim) -> Result
 }
 
 impl Places {
-    /// Positions of tokens for the rotation, `[B or 1, S]`. Where no token came before, the first one given tells all.
+    /// Positions of tokens for the rotation, `[B or 1, S]`. Where no token came before, the first one given determines all.
     fn positions(&self, b: &mut Builder<'_>, given: Option<ValueId>, steps: &Dim) -> Result<ValueId> {
         let step = b.iota(vec![Dim::ONE, steps.clone()], 1)?;
         let Some(given) = given else { return b.binary(BinaryFn::Add, self.start, step) };

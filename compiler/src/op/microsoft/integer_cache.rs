@@ -35,7 +35,7 @@ pub(super) fn form(cx: &mut NodeCx<'_, '_>) -> Result<Option<Integers>> {
         ([true, true], 8) => I8,
         ([true, true], 4) => U8,
         ([true, true], other) => return not_one_of("kv_cache_bit_width", other, "8, 4"),
-        _ => return unsupported("keys and values, of which one is quantized".to_string()),
+        _ => return unsupported("keys and values if only one of the two is quantized".to_string()),
     };
     for at in [3, 4] {
         if let Some(past) = cx.optional(at).filter(|&past| cx.b.dtype(past) != dtype) {

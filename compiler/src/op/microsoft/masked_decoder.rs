@@ -1,5 +1,4 @@
-//! DecoderMaskedMultiHeadAttention: one more token of a decoder, whose caches have room for what comes, and may be those of
-//! other beams.
+//! DecoderMaskedMultiHeadAttention: one more token of a decoder, whose caches have room for later tokens, and may belong to other beams.
 
 use super::attention::{Masked, Masks};
 use super::group_query::{both, count, with_tokens};
@@ -136,7 +135,7 @@ fn beams(cx: &mut NodeCx<'_, '_>, keys: &Dim, room: &Dim) -> Result<Option<Value
     Ok(Some(pairs(b, came, place)?))
 }
 
-/// Two tensors that broadcast to `[rows, columns]`, the first of which has that shape, side by side in a last axis.
+/// Two tensors that broadcast to `[rows, columns]`, the first one of that shape, side by side in a last axis.
 fn pairs(b: &mut Builder<'_>, one: ValueId, other: ValueId) -> Result<ValueId> {
     let shape = b.shape(one);
     let other = b.expand(other, shape)?;

@@ -69,7 +69,7 @@ struct Layer {
     bias: Option<ValueId>,
     /// What the weights of few bits are.
     form: Option<Form>,
-    /// Number of columns, which packed weights do not tell.
+    /// Number of columns, which does not follow from packed weights.
     depth: Dim,
 }
 

@@ -64,10 +64,10 @@ pub const ROWS: &[OpDef] = &[
 
 const POOL_SHAPES: &[&str] = &["X[_, _, D..]", "len(D) = 2", "len(kernel_shape) = 2"];
 
-/// Channels to a block. Where the weights of the model do not tell, only the caller knows.
+/// Channels per block. Where it does not follow from the weights of the model, only the caller knows it.
 fn block(cx: &mut NodeCx<'_, '_>) -> Result<usize> {
     cx.bodies.block().ok_or_else(|| {
-        let message = "the model was saved in the layout of one machine, and does not tell how many channels its blocks have: \
+        let message = "the model was saved in the layout of one machine, and does not say how many channels its blocks have: \
                        give --nchwc-block 16 if that was x86-64 with AVX-512 or aarch64, 8 if it was other x86-64";
         Error::new(Stage::Import, Kind::Usage, message)
     })
@@ -78,7 +78,7 @@ fn blocks(b: &mut Builder<'_>, channels: &Dim, block: usize, what: &str) -> Resu
     b.divided(channels, block, &format!("{what} must divide into blocks of {block}"))
 }
 
-/// `[N, C, H, W]` whose channels lie in blocks, as one whose channels do not.
+/// `[N, C, H, W]` with channels in blocks, as one with plain channels.
 fn from_blocks(b: &mut Builder<'_>, x: ValueId, block: usize) -> Result<ValueId> {
     let shape = b.shape(x);
     let count = blocks(b, &shape[1], block, "channels")?;

@@ -67,7 +67,7 @@ impl Hash {
         let pad = match kind {
             I32 => match i32::try_from(pad) {
                 Ok(pad) => Tensor::scalar(pad),
-                Err(_) => return malformed(format!("pad_id is {pad}, which is no number of 32 bits")),
+                Err(_) => return malformed(format!("pad_id is {pad}, which does not fit 32 bits")),
             },
             _ => Tensor::scalar(pad),
         };

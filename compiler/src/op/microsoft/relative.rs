@@ -77,7 +77,7 @@ fn relative_position_bias(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let furthest = cx.int("max_distance")?;
     let b = &mut *cx.b;
     let Some(count) = b.shape(table)[0].as_const() else {
-        return unsupported(format!("a number of buckets that only the run tells, {}", b.ty(table)));
+        return unsupported(format!("a number of buckets known only at run time, {}", b.ty(table)));
     };
     let buckets = if both_ways { count / 2 } else { count };
     let exact = buckets / 2;

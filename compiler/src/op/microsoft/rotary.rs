@@ -105,10 +105,10 @@ pub(super) fn operand(cx: &mut NodeCx<'_, '_>, x: ValueId, cos: ValueId) -> Resu
         if turning > 0 {
             return malformed(format!("rotary_embedding_dim {turning} without num_heads"));
         }
-        // All features turn, so that the cache tells how many a head has.
+        // All features are rotated, so the cache determines how many a head has.
         let (width, each) = (b.shape(x)[2].clone(), own.clone() * Dim::from(2usize));
         let count =
-            b.divided(&width, each.clone(), "features must divide into heads as wide as cos_cache tells")?;
+            b.divided(&width, each.clone(), "features must divide into heads of the width of cos_cache")?;
         let mut split = b.shape(x);
         split.truncate(2);
         split.extend([count, each]);

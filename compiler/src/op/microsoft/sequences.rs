@@ -57,7 +57,7 @@ impl Sequences {
         Ok(Sequences { count, tokens: tokens.clone(), starts, lengths, ends })
     }
 
-    /// The same, with a size that something else tells.
+    /// The same, with a size known from elsewhere.
     pub fn counted(&mut self, b: &mut Builder<'_>, count: Dim) -> Result<()> {
         for value in [&mut self.starts, &mut self.lengths, &mut self.ends] {
             *value = b.reshape(*value, vec![count.clone()])?;
@@ -73,7 +73,7 @@ impl Sequences {
         Ok(b.scalar_sizes(&[most], &|_| Some(self.tokens.clone()))?.remove(0))
     }
 
-    /// The sequence of each token, `[tokens]`: as many as have ended before it.
+    /// The sequence of each token, `[tokens]`: the number of sequences that end before it.
     pub fn of_tokens(&self, b: &mut Builder<'_>) -> Result<ValueId> {
         let token = b.iota(vec![self.tokens.clone(), Dim::ONE], 0)?;
         let ended = b.compare(CompareFn::Le, self.ends, token)?;
@@ -128,7 +128,7 @@ impl Carried<'_> {
         b.select(is_token, token, before)
     }
 
-    /// The rows of the last tokens of each sequence, as many as a state has: `[count, behind]`.
+    /// The rows of the last tokens of each sequence, the number that a state has: `[count, behind]`.
     pub fn last(&self, b: &mut Builder<'_>) -> Result<ValueId> {
         let (number, starts) = self.numbers(b)?;
         let lengths = b.unsqueeze(self.sequences.lengths, &[1])?;

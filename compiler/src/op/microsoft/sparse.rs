@@ -41,7 +41,7 @@ fn sparse_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (rotates, turned) = (cx.optional_int("do_rotary")?.unwrap_or(0) != 0, both(cx, 9, 10)?);
     let interleaved = cx.optional_int("rotary_interleaved")?.unwrap_or(0) != 0;
 
-    // A first call has as many tokens as there are in all.
+    // In a first call the tokens are all that there are.
     let b = &mut *cx.b;
     let longest = b.cast(longest, I64)?;
     let (new, none) = (b.dim_scalar(&steps)?, b.scalar(I64, 0.0));
@@ -96,7 +96,7 @@ fn visible(
     let (kinds, rows) = (b.shape(starts)[0].clone(), b.shape(starts)[1].clone() - Dim::ONE);
     let count = b.shape(columns)[1].clone();
     let (starts, columns) = (b.cast(starts, I64)?, b.cast(columns, I64)?);
-    // An entry is of the row before as many ends as are not behind it.
+    // The row of an entry is the number of ends that are not after it.
     let ends = b.slice_axis(starts, 1, Dim::ONE, rows.clone())?;
     let ends = b.unsqueeze(ends, &[1])?;
     let entry = b.iota(vec![Dim::ONE, count.clone(), Dim::ONE], 1)?;

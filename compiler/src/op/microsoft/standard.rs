@@ -155,7 +155,7 @@ fn n_gram_repeat_block(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// Scores `[B, V]`, at most `low` for each token that would complete a run of `size` tokens which `ids`, i64 `[B, L]`, has
-/// already. Before the tokens go as many of no kind as a run has besides its last one, so that short rows have windows, too.
+/// already. The tokens are preceded by `size - 1` that equal no token, so that short rows have windows as well.
 pub(super) fn without_repeats(
     b: &mut Builder<'_>,
     ids: ValueId,

@@ -265,7 +265,7 @@ fn experts_refuse_what_they_do_not_compute() {
     assert!(message.contains("swiglu_fusion 0 with no weights of fc3"), "{message}");
 }
 
-/// Two experts, of which the second one is picked; its zero points are of whole rows, two to a byte.
+/// Two experts; the second one is picked. Its zero points are of whole rows, two to a byte.
 #[test]
 fn experts_of_few_bits() {
     let case = || {
@@ -478,7 +478,7 @@ fn a_decoder_whose_cache_is_quantized() {
     }
 }
 
-/// What a cache of symbolic length is declared to be after the call tells whether tokens are put into it or behind it.
+/// The declared length of a cache of symbolic length after the call determines whether tokens are written into it or appended.
 #[test]
 fn caches_are_as_long_as_declared() {
     let cache = |name: &str, length: &str| build::f32_value(name, &["1", "1", length, "8"]);
@@ -589,7 +589,7 @@ fn sides_on_which_a_bias_is_repeated() {
     }
 }
 
-/// Tokens before this call that no past holds are in no cache, whatever the length of the query.
+/// Tokens before this call that no past holds are in no cache, for any length of the query.
 #[test]
 fn a_decoder_without_a_past_begins_at_the_first_token() {
     let case = |total: i32, queries: usize| {
@@ -604,7 +604,7 @@ fn a_decoder_without_a_past_begins_at_the_first_token() {
     assert!(message.contains("it must be at most the length of past_key"), "{message}");
 }
 
-/// Where no token came before, the position of the first one tells those of the others; else each has its own.
+/// Where no token came before, the position of the first one determines those of the others; otherwise each has its own.
 #[test]
 fn positions_of_the_first_tokens() {
     let outputs = |past: usize, positions: [i64; 2]| {
@@ -672,7 +672,7 @@ fn where_the_source_goes_on_behind_the_last_tokens() {
         case(&[1, 2, 3], &[9], most, -1.0);
         // Two places, and longer runs come nowhere.
         case(&[1, 5, 3, 5, 6], &[2, 5], most, -1.0);
-        // Two places, of which one is behind a 3.
+        // Two places; one is after a 3.
         case(&[1, 5, 3, 5, 6], &[2, 3, 5], most, if most == 1 { -1.0 } else { 4.0 });
     }
 }
@@ -698,7 +698,7 @@ fn features_that_do_not_divide_are_refused_without_elements() {
     for batch in [0, 2] {
         assert_eq!(rotary(16, batch).run().unwrap()[0].shape, [batch, 3, 16]);
         let message = rotary(9, batch).run().unwrap_err().to_string();
-        assert!(message.contains("divide into heads as wide as cos_cache tells"), "{message}");
+        assert!(message.contains("divide into heads of the width of cos_cache"), "{message}");
     }
 }
 
@@ -718,7 +718,7 @@ fn gates_of_linear_attention() {
     );
 }
 
-/// Of a memory of two places, of which there is one, the state sees what it sees of a memory of that one.
+/// A memory of two places with one valid entry gives the same state as a memory of that entry alone.
 #[test]
 fn places_beyond_the_end_of_a_memory_are_not_seen() {
     let outputs = |memory: &[f32], length: Option<i32>| {

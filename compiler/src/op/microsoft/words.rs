@@ -174,7 +174,7 @@ struct Search {
 
 impl Search {
     /// The next search, for the last `size` tokens. They are over if there are none, if the run is at the source's end, or if
-    /// there are not as many tokens; of several places none counts.
+    /// there are fewer tokens; of several places none counts.
     fn with_runs(self, b: &mut Builder<'_>, source: ValueId, tokens: ValueId, size: usize) -> Result<Search> {
         let (length, count) = (b.shape(source)[0].clone(), b.shape(tokens)[0].clone());
         let before = Dim::from(size - 1);

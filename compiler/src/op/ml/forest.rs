@@ -1,8 +1,7 @@
 //! Decision trees: the tests of their nodes as intervals, the votes of their leaves as tables.
 //!
-//! Whatever compares a feature with a number asks whether it lies in an interval of floats, so that one primitive,
-//! [`Op::Leaves`], does for all kinds of trees. What follows a node for NaN, which lies in no interval, is told by asking for the
-//! complement where it must be the first branch.
+//! Every comparison of a feature with a number asks whether it lies in an interval of floats, so that one primitive,
+//! [`Op::Leaves`], does for all kinds of trees. NaN lies in no interval; where it must take the first branch, the complement is asked for.
 
 use std::collections::HashMap;
 
@@ -283,7 +282,7 @@ impl Forest {
             Aggregate::Min => ReduceFn::Min,
             Aggregate::Max => ReduceFn::Max,
         };
-        // Trees that vote for one target each, as many for each target, are added up target by target.
+        // Trees that vote for one target each, with equal numbers of trees per target, are added up target by target.
         let single = self.targets_of_trees(order).filter(|of| {
             let mut counts = vec![0; targets];
             of.iter().for_each(|&target| counts[target] += 1);
@@ -340,7 +339,7 @@ impl Forest {
     ) -> Result<ValueId> {
         let (steps, roots, columns) = steps(self, order);
         let levels = Walk::levels(&steps, &roots);
-        // Trees that are walked side by side take as many steps as the one of the longest paths.
+        // Trees that are walked side by side take the steps of the deepest one.
         let mut trees: Vec<usize> = (0..roots.len()).collect();
         trees.sort_by_key(|&tree| (of.map(|of| of[tree]), levels[tree]));
         let roots: Vec<Next> = trees.iter().map(|&tree| roots[tree]).collect();

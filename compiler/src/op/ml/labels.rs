@@ -213,7 +213,7 @@ fn ordered<T: Copy>(keys: &[T], compare: impl Fn(&T, &T) -> std::cmp::Ordering) 
 }
 
 /// Whether each element of `x` is among `keys`, ascending, and where: the greatest key that is not above it, found by
-/// halving, in as many steps as the number of keys has bits.
+/// bisection, in one step per bit of the number of keys.
 fn search(cx: &mut NodeCx<'_, '_>, x: ValueId, keys: Data) -> Result<(ValueId, ValueId)> {
     let count = keys.len() as i64;
     let keys = cx.b.constant(keys);

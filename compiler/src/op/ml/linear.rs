@@ -133,7 +133,7 @@ fn classifier(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
 }
 
-/// The number of features, where the model tells it.
+/// The number of features, where the model gives it.
 fn features(cx: &NodeCx<'_, '_>) -> Option<usize> {
     let shape = cx.b.shape(cx.input(0).ok()?);
     usize::try_from(shape.last()?.as_const()?).ok()

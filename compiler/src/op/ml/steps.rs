@@ -1,4 +1,4 @@
-//! Trees as steps, each of which goes to the left or to the right by one test of one column.
+//! Trees as steps: each goes to the left or to the right by one test of one column.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -436,7 +436,7 @@ mod tests {
         case(2).gives(0, &[2, 2], &[0.731059, 0.268941, 0.119203, 0.880797]);
     }
 
-    /// A threshold of f64 between two neighbours of f32 tells them apart.
+    /// A threshold of f64 between two neighbours of f32 separates them.
     #[test]
     fn thresholds_of_f64_are_not_rounded() {
         let values = Tensor::from_slice(&[3], &[0.1f64, 0.0, 0.0]);

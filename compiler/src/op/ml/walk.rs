@@ -71,7 +71,7 @@ impl Walk {
     }
 
     fn fill(&mut self, steps: &[Step], nodes: &[Next], columns: &Columns) {
-        // No number is at least NaN: leaves, whatever column they compare, are followed by themselves.
+        // No number is at least NaN: leaves are followed by themselves, for any column that they compare.
         let most = columns.categories.values().max().map_or(0, |&limit| limit + 2);
         let of_leaves = if self.starts.is_some() { most } else { 0 };
         self.bounds(vec![(f64::NAN, f64::NAN); of_leaves]);

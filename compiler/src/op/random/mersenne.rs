@@ -1,6 +1,6 @@
 //! The Mersenne Twister MT19937 (Matsumoto and Nishimura, "Mersenne Twister: A 623-Dimensionally Equidistributed Uniform
 //! Pseudo-Random Number Generator", 1998), as NumPy's `RandomState` seeds and reads it. The official tests of Dropout with a seed
-//! take it to tell which elements are dropped.
+//! use it to decide which elements are dropped.
 //!
 //! A block of 624 words makes the next one: a loop gives all blocks, and what is made of their words is computed for all at once.
 

@@ -7,7 +7,7 @@ use crate::op::matmul::product;
 use crate::op::row::*;
 use crate::op::softmax::softmax_along;
 
-/// Numbers of the inputs, of which QW is the first.
+/// Numbers of the inputs; QW is the first.
 const FIRST: usize = 8;
 
 /// A memory for one direction, as the values that a step needs. `D` is the size of an element, `K` that of what is compared.
@@ -84,7 +84,7 @@ impl Memory {
             }
             _ => seen,
         };
-        // The memory may tell the rows of the batch by another dim, and a loop keeps the shapes of its states.
+        // The memory may have another dim for the rows of the batch, and a loop keeps the shapes of its states.
         let shape = vec![b.shape(state)[0].clone(), b.shape(seen)[1].clone()];
         if b.shape(seen) == shape { Ok(seen) } else { b.reshape(seen, shape) }
     }

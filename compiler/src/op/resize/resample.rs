@@ -290,7 +290,7 @@ fn filtered(
     let most = b.scalar(F32, support(method));
     let reach = b.binary(BinaryFn::Div, most, filter_scale)?;
     let reach = b.unary(UnaryFn::Ceil, reach)?;
-    // An axis that shrinks to nothing has no taps to speak of.
+    // An axis that shrinks to size 0 has no taps.
     let reach = b.binary_scalar(BinaryFn::Min, reach, MAX_TAPS)?;
     let reach = b.cast(reach, I64)?;
     let reach = b.scalar_sizes(&[reach], &|_| None)?.remove(0);

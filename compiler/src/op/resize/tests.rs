@@ -368,7 +368,7 @@ fn what_shrinks_comes_first_then_the_innermost_that_grows() {
     assert_eq!(order(&[1.0, 1.5, 0.5, 2.5]), [2, 3, 1]);
 }
 
-/// Each axis is resampled alone: two of them at once are one after the other, whichever is first.
+/// Each axis is resampled alone: two of them at once equal one after the other, in either order.
 #[test]
 fn two_axes_at_once_are_one_after_the_other() {
     const SIZE: [usize; 4] = [1, 2, 6, 5];
@@ -400,7 +400,7 @@ fn two_axes_at_once_are_one_after_the_other() {
     }
 }
 
-/// `floor(size * scale)` with the product in f32, as of a static size, whatever the scale and the size are.
+/// `floor(size * scale)` with the product in f32, as of a static size, for any scale and size.
 #[test]
 fn any_scale_of_a_symbolic_size_is_that_of_a_static_one() {
     let resized = |opset: i64, scale: f32, size: usize, symbol: &str| {

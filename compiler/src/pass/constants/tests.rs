@@ -125,7 +125,7 @@ fn biases_are_picked_from_tables() {
     assert!(interp::run(beyond, &[x]).unwrap_err().message.contains("20"));
 }
 
-/// Weights keep their few bits in whatever order and through whatever views they are scaled, where parts of the inner axis
+/// Weights keep their few bits when they are scaled in any order and through any views, where parts of the inner axis
 /// share the scales; else they become reals.
 #[test]
 fn weights_keep_their_bits() {

@@ -202,7 +202,7 @@ fn numbers(
     of_type(b, narrow, wanted)
 }
 
-/// Bytes of a type, whichever they are.
+/// The value as bytes of the wanted type, or of either type.
 fn of_type(b: &mut Builder, value: ValueId, wanted: Option<DType>) -> Result<Option<Bytes>> {
     let own = b.dtype(value);
     let wanted = wanted.unwrap_or(own);
@@ -316,7 +316,7 @@ fn more(b: &mut Builder, a: Option<ValueId>, c: ValueId) -> Result<Option<ValueI
     }
 }
 
-/// `missing` more elements behind those of an axis, whatever they are: the other operand has zeros there. They go into the
+/// `missing` more elements behind those of an axis, with any values: the other operand has zeros there. They go into the
 /// image that windows are views of, since the windows together are much larger: behind its channels, or behind its rows,
 /// which longer windows then reach.
 fn reach_further(b: &mut Builder, value: ValueId, axis: usize, missing: i64) -> Result<ValueId> {

@@ -138,7 +138,7 @@ pub fn back(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
             return Ok(None);
         }
     };
-    // A sum starts at 0, so that it is no negative zero, which integers have not.
+    // A sum starts at 0, so it is never negative zero, which integers do not have.
     let sum = matches!(operation(b.graph, x), Some((Op::Reduce { .. } | Op::Contract { .. }, _)));
     if !sum || range(b.graph, x, &mut { LOOKS }).is_none() {
         return Ok(None);

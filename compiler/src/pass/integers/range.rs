@@ -1,4 +1,4 @@
-//! What integers lie between, as far as types, constants, conversions, sums, products and movements tell. They may be floats.
+//! Ranges of integers, which may be held as floats, derived from types, constants, conversions, sums, products and movements.
 
 use crate::graph::{DType, Dim, Graph, MapFn, Op, RhsLayout, ValueId};
 use crate::interp;
@@ -53,7 +53,7 @@ impl Range {
         Some(Range { least: all.0, most: all.1 })
     }
 
-    /// Of sums of so many such integers, and of their parts.
+    /// Of sums of `terms` integers of this range, and of their parts.
     fn times(self, terms: i64) -> Option<Range> {
         let zero = Range { least: 0, most: 0 };
         Some(zero.or(Range { least: self.least.checked_mul(terms)?, most: self.most.checked_mul(terms)? }))
@@ -64,7 +64,7 @@ impl Range {
     }
 }
 
-/// What the elements of an integer tensor lie between, as far as its type, constants, conversions, sums and movements tell.
+/// The range of the elements of an integer tensor, derived from its type, constants, conversions, sums and movements.
 pub fn range(graph: &Graph, value: ValueId, looks: &mut usize) -> Option<Range> {
     let dtype = graph.ty(value).dtype;
     let known = Range::of(dtype);

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::graph::{Builder, Dim, Graph, NodeId, Op, TensorType, ValueId, inverse};
 use crate::pass::rewrite::{inherit, is_one, moves_only_ones};
 
-/// Layouts that consumers want of a value; more than this many are not told apart.
+/// Layouts that consumers want of a value; more than this number are not distinguished.
 const MAX_WANTS: usize = 4;
 
 /// What symbols count as in costs.
@@ -85,7 +85,7 @@ fn demands(graph: &Graph) -> Wants {
                     want(&mut wants, node.inputs[0], through);
                 }
             }
-            // The right-hand side is packed whatever its order.
+            // The right-hand side is packed in any order.
             Op::Contract { .. } => want(&mut wants, node.inputs[0], plain(graph, node.inputs[0])),
             op if is_flexible(op) => {
                 let result = graph.ty(node.outputs[0]);

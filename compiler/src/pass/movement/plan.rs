@@ -1,8 +1,8 @@
 //! How operations run in another axis order.
 //!
 //! A value in layout `p` is held as a base tensor with `value.shape[i] == base.shape[p[i]]`, that is
-//! `value == transpose(base, p)`. [`relayout`] tells the operation and the operand layouts that give a result in
-//! a wanted layout; [`propagate`] tells which result layout an operand in some layout suggests.
+//! `value == transpose(base, p)`. [`relayout`] gives the operation and the operand layouts for a result in a wanted layout; [`propagate`]
+//! gives the result layout that an operand's layout suggests.
 
 use std::ops::Range;
 

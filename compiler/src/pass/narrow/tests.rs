@@ -141,7 +141,7 @@ fn codes_stay_codes() {
     }
 }
 
-/// A weight of a product is laid out for it, whatever else its kind could be.
+/// A weight of a product is laid out for it, even if it could be stored in another way.
 #[test]
 fn weights_of_products_are_not_tables() {
     let (mut nodes, tensors) = table(DType::I8, "tensor");

@@ -207,7 +207,7 @@ mod tests {
         let cheap = names(&optimized(&gelu(DType::U8, DType::U8, UnaryFn::Abs, false)));
         assert!(!cheap.contains(&"gather"), "{cheap:?}");
     }
-    /// Places that are out of range for some bytes: whether they occur only the run tells.
+    /// Places that are out of range for some bytes: only the run knows whether these occur.
     #[test]
     fn tables_of_the_model_keep_their_checks() {
         let mut graph = Graph { name: "table".into(), ..Graph::default() };

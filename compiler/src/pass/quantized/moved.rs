@@ -26,7 +26,7 @@ enum Step {
 enum Number {
     Add(f32),
     Sub(f32),
-    /// By what is positive.
+    /// By a positive number.
     Mul(f32),
     Div(f32),
     Min(f32),

@@ -9,7 +9,7 @@ use crate::import::{ImportOptions, NoExternalData, import};
 use crate::interp;
 use crate::pass::{Options, PackPolicy, run_all};
 
-/// Eight bits and a residual of as many steps; not sixteen.
+/// Eight bits and a residual of eight bits; not sixteen.
 #[test]
 fn scales_are_joined_for_few_steps() {
     assert!(may_join(255.0) && may_join(255.0 + 2.0 * 255.0));
@@ -25,7 +25,7 @@ impl Dice {
         (self.0 >> 33) % bound
     }
 
-    /// From `least` on, as many times as much as `times` at most, evenly by its logarithm.
+    /// From `least` to `least * times`, its logarithm evenly distributed.
     fn scale(&mut self, least: f64, times: f64) -> f32 {
         (least * times.powf(self.below(1 << 20) as f64 / (1 << 20) as f64)) as f32
     }
@@ -138,7 +138,7 @@ impl Draft {
     }
 }
 
-/// How many elements are so many steps off, the last for all that are further.
+/// Numbers of elements by their distance in steps, the last for all larger distances.
 fn differences(dtype: DType, kind: &str, seed: u64, pack: PackPolicy) -> [usize; 3] {
     let mut draft = Draft { dice: Dice(seed), dtype, nodes: vec![], tensors: vec![] };
     for _ in 0..8 {
@@ -163,7 +163,7 @@ fn differences(dtype: DType, kind: &str, seed: u64, pack: PackPolicy) -> [usize;
     counts
 }
 
-/// Of 16 bits every integer is that of the model's formula, whatever is between two quantizations and however fine their steps are.
+/// Of 16 bits every integer is that of the model's formula, for any operations between two quantizations and any fineness of their steps.
 #[test]
 fn sixteen_bits_follow_the_formula() {
     for dtype in [DType::I16, DType::U16] {

@@ -66,7 +66,7 @@ fn made_of(graph: &Graph, group: &Group, from: ValueId, to: ValueId) -> BTreeSet
     made
 }
 
-/// Whether a node that reads rows as long as the scores', or one element for each, gives such: element by element, by a
+/// Whether a node that reads rows of the length of the scores, or one element per row, gives rows of either form: element by element, by a
 /// reduction of each row, or in other leading axes.
 fn keeps_rows(graph: &Graph, node: NodeId, scores: ValueId) -> bool {
     let data = &graph.nodes[node];

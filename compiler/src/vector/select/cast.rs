@@ -216,8 +216,8 @@ impl Select<'_> {
         self.choose(Form::Long, huge, Val::long(-1), value)
     }
 
-    /// As f32 to i64, or to u64 for what is positive and goes to an unsigned type, of which the lower half is kept: what
-    /// does not fit saturates there. NaN is 0.
+    /// As f32 to i64, or to u64 for positive values and an unsigned type, keeping the lower half: what does not fit saturates there. NaN is
+    /// 0.
     fn single_to_int(&mut self, x: Val, to: DType) -> Selected<Val> {
         let fast = self.simple(Unary::ToInt, x)?;
         if x.above && x.below {
@@ -308,8 +308,7 @@ impl Select<'_> {
         self.pair(Binary::Add, high, low)
     }
 
-    /// Rounded once: what f64 does not hold exactly is cut to what it does, with the last bit telling whether anything
-    /// was lost.
+    /// Rounded once: what f64 does not hold exactly is cut to what it does, with the last bit set if anything was lost.
     fn long_to_single(&mut self, x: Val) -> Selected<Val> {
         let rest = self.pair(Binary::And, x, Val::long(0x7ff))?;
         let exact = self.test(Compare::IntEq, rest, Val::long(0))?;

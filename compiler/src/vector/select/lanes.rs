@@ -10,8 +10,8 @@ use crate::loops::{Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, visit}
 use crate::vector::ir::Op;
 use crate::vector::isa::Isa;
 
-/// Elements in the registers of each local: as many as it is declared with, if all vector loops over it have that many
-/// lanes. Loops over fewer that only read them take parts of registers.
+/// Elements in the registers of each local: its declared number, if all vector loops over it have that number of lanes. Loops over fewer
+/// that only read them take parts of registers.
 pub fn register_lanes(kernel: &Kernel, isa: Isa) -> SecondaryMap<Local, usize> {
     let mut lanes: SecondaryMap<Local, usize> = SecondaryMap::new();
     for (local, decl) in kernel.locals.iter() {
@@ -45,8 +45,8 @@ pub fn extent(lo: &Index, hi: &Index) -> Option<usize> {
     usize::try_from(extent).ok()
 }
 
-/// Lanes that run at once: as many as the widest value that differs between them allows and its locals have, of which the
-/// loop has a multiple. None where the machine has no vectors of such values.
+/// Lanes that run at once: the number that the widest value that differs between them allows and its locals have, and that divides the
+/// loop. None where the machine has no vectors of such values.
 pub fn group_lanes(
     kernel: &Kernel,
     isa: Isa,
@@ -77,7 +77,7 @@ pub fn widens(kernel: &Kernel, body: &[Stmt]) -> bool {
     widens
 }
 
-/// Whether registers of a local, of so many lanes, can be read by parts of `count`: halves, halves of these and so on.
+/// Whether registers of a local, of `lanes` lanes, can be read by parts of `count`: halves, halves of these and so on.
 fn has_parts(kernel: &Kernel, isa: Isa, local: Local, lanes: usize, count: usize) -> bool {
     let width = Form::of(kernel.locals[local].dtype).map_or(4, Form::width);
     let halves = std::iter::successors(Some(count), |size| Some(2 * size)).take_while(|&size| size < lanes);

@@ -125,7 +125,7 @@ impl Select<'_> {
         }
     }
 
-    /// As many lanes as the loop has of a register of `size` lanes, from lane `first` on: the halves that they are in, in turn.
+    /// The loop's lanes from a register of `size` lanes, from lane `first` on: the halves that they are in, in turn.
     fn part(&mut self, register: Reg, mut size: usize, mut first: usize, width: usize) -> Selected<Reg> {
         let count = self.group.as_ref().map_or(1, |group| group.lanes);
         let mut part = register;

@@ -251,7 +251,7 @@ impl Select<'_> {
     }
 
     /// The f32 of a code of a format like f32 itself, without a subnormal operand: processors are slow with these, and a program may
-    /// have told its processor to take them for 0.
+    /// have set its processor to take them for 0.
     fn decode_standard(&mut self, code: Val, f: &Format) -> Selected<Val> {
         let (shift, widest) = (23 - f.mantissa, (127 - f.bias) << 23);
         let magnitude = self.pair(Binary::And, code, Val::int((1 << f.sign) - 1))?;

@@ -71,7 +71,7 @@ pub struct Val {
     pub width: usize,
     /// Known to be no NaN.
     pub not_nan: bool,
-    /// What is known of the range, of a float that is no NaN: not below the least i32, not above the greatest.
+    /// What is known of the range of a float other than NaN: not below the least i32, not above the greatest.
     pub above: bool,
     pub below: bool,
     /// No byte of an integer of 32 bits has its highest bit set.
@@ -390,7 +390,7 @@ impl Select<'_> {
         }
     }
 
-    /// The lanes of an operation: vectors if an operand is one, as wide as operands that are no masks.
+    /// The lanes of an operation: vectors if an operand is one, as wide as the operands that are not masks.
     fn lanes_of(&self, operands: &[Val]) -> Selected<Lanes> {
         let width = |masks: bool| {
             operands.iter().filter(|value| self.is_mask(value) == masks).map(|value| value.width).max()

@@ -1,4 +1,4 @@
-//! Draws a token from the logits of a language model: sampler.h tells how.
+//! Draws a token from the logits of a language model: sampler.h describes how.
 
 pub struct Sampler {
     pub temperature: f64,

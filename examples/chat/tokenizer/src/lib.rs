@@ -28,7 +28,7 @@ fn open(json: &[u8]) -> Result<Handle, String> {
     let special = tokenizer.get_added_tokens_decoder();
     let bytes = (0..tokenizer.get_vocab_size(true) as u32).map(|token| match tokenizer.id_to_token(token) {
         Some(name) if !special.contains_key(&token) => name.chars().map(byte_of).collect::<Option<Vec<u8>>>().ok_or_else(|| {
-            format!("token {token}, `{name}`, has a character that stands for no byte: this is no byte-level BPE")
+            format!("token {token}, `{name}`, has a character that stands for no byte: this is not a byte-level BPE")
         }),
         _ => Ok(vec![]),
     });
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn tokenizer_open(
         Err(error) => {
             if !message.is_null() && message_bytes > 0 {
                 let count = error.len().min(message_bytes - 1);
-                // SAFETY: there is room for `count` bytes and the zero behind them, and `error` has as many.
+                // SAFETY: there is room for `count` bytes and the zero behind them, and `error` has room for the same.
                 unsafe {
                     message.copy_from_nonoverlapping(error.as_ptr().cast(), count);
                     message.add(count).write(0);

@@ -2,7 +2,7 @@
 
 use crate::fault::{Fault, broken};
 
-/// Reads bits from the highest of each byte on. A byte 0xff is followed by a 0 that is no data; any other byte behind it is a
+/// Reads bits from the highest of each byte on. A byte 0xff is followed by a 0 that is not data; any other byte behind it is a
 /// marker, at which the segment ends.
 pub struct Bits<'s> {
     stream: &'s [u8],

@@ -18,7 +18,7 @@ pub const ZIGZAG: [u8; 64] = [
     46, 53, 60, 61, 54, 47, 55, 62, 63,
 ];
 
-/// What the segments have told so far.
+/// The contents of the segments so far.
 pub struct Decoder<'s> {
     stream: &'s [u8],
     at: usize,

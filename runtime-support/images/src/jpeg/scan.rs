@@ -198,8 +198,8 @@ fn new_coefficients(
     })
 }
 
-/// Coefficients from the first to the last place, each behind a run of zeros and without its `low` lowest bits. `end` is told
-/// the number that comes with the end of a block.
+/// Coefficients from the first to the last place, each behind a run of zeros and without its `low` lowest bits. `end` is called with the
+/// number that comes with the end of a block.
 fn coefficients(
     bits: &mut Bits<'_>,
     table: &Huffman,
@@ -255,7 +255,7 @@ fn refine(
             }
             _ => return Err(broken()),
         };
-        // To the place of the new one, behind so many that stay 0.
+        // To the place of the new one, behind `zeros` places that stay 0.
         loop {
             let place = usize::from(*ZIGZAG.get(at).ok_or_else(broken)?);
             at += 1;

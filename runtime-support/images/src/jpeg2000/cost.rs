@@ -41,8 +41,8 @@ const PLANES_PER_BYTE: u64 = 2048;
 /// Changes of the order of packets. Each lists all packets anew, in every tile.
 const MAX_CHANGES: u64 = 32;
 
-/// Fails where a codestream, whose `markers` begin with that of the sizes, takes more memory or work than it may. `channels` is how
-/// many a palette around it makes. Gives about the bytes that it takes.
+/// Fails where a codestream takes more memory or work than it may. `channels` is the number
+/// that a palette around it makes. Gives about the bytes that it takes.
 pub fn check(markers: &[u8], channels: u64) -> Result<usize, Fault> {
     let size = Size::read(markers)?;
     let tiles = size.tiles_across().saturating_mul(size.tiles_down());

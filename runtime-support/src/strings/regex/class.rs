@@ -117,7 +117,7 @@ impl Translator<'_> {
         Ok(Some(if negated { format!("[^{class}]") } else { class }))
     }
 
-    /// The letter that is meant by what follows a backslash.
+    /// The letter that an escape sequence stands for, without its backslash.
     fn escaped_letter(&mut self) -> Result<char, String> {
         let letter = self.next().ok_or("a \\ at the end")?;
         let code = match letter {
@@ -146,6 +146,6 @@ impl Translator<'_> {
             _ if letter.is_ascii() && !letter.is_ascii_alphanumeric() => u32::from(letter),
             _ => return Err(format!("\\{letter}, which RE2 does not have")),
         };
-        char::from_u32(code).ok_or(format!(r"\x{{{code:x}}}, which is no letter"))
+        char::from_u32(code).ok_or(format!(r"\x{{{code:x}}}, which is not a letter"))
     }
 }

@@ -25,7 +25,7 @@ const AUTOMATON: usize = 16 << 20;
 /// The program of an expression that is to match whole texts, or what is wrong with the expression.
 pub fn compile(pattern: &str) -> Result<Vec<u8>, String> {
     let translated = re2::translate(pattern)?;
-    // A pattern may ask for bytes that are no UTF-8.
+    // A pattern may ask for bytes that are not UTF-8.
     let config = syntax::Config::new().utf8(false).nest_limit(NESTING);
     let expression =
         syntax::parse_with(&format!(r"\A(?:{translated})\z"), &config).map_err(|error| cause(&error))?;

@@ -1,4 +1,4 @@
-//! Automata as small tables: states that cannot be told apart are one, and so are bytes.
+//! Automata as small tables: states that cannot be distinguished are one, and so are bytes.
 
 use std::collections::HashMap;
 
@@ -61,8 +61,8 @@ impl Table {
         Ok(Table { classes, ends, next })
     }
 
-    /// The table with the fewest states and classes: states are told apart by whether texts may end there, then by the
-    /// states that follow, round by round until a round tells nothing new.
+    /// The table with the fewest states and classes: states are distinguished by whether texts may end there, then by the states that
+    /// follow, round by round until nothing changes.
     pub fn minimal(self) -> Table {
         let elements = self.next.len() * self.next.first().map_or(0, Vec::len);
         let (mut groups, mut count) = number(self.ends.iter());

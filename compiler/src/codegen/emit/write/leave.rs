@@ -18,7 +18,7 @@ use crate::host::lower::internal;
 pub(super) struct Leave {
     /// The status is in the slot.
     to: Block,
-    /// Blocks that write the message of a failure first, as many checks have the same; parameters: its numbers.
+    /// Blocks that write the message of a failure first, shared by checks with the same message; parameters: its numbers.
     failures: BTreeMap<Failure, Block>,
     is_used: bool,
 }

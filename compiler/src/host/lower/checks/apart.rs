@@ -110,7 +110,7 @@ impl Checks<'_, '_> {
         Ok(())
     }
 
-    /// The values of a type's symbols, of which another function has seen that they can be read.
+    /// The values of a type's symbols; another function has checked that they can be read.
     pub(super) fn load_symbols(&mut self, ty: &TensorType) {
         let mut symbols = BTreeSet::new();
         ty.shape.iter().for_each(|dim| dim.visit_symbols(&mut |sym| symbols.extend([sym])));

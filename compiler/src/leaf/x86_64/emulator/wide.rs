@@ -136,7 +136,7 @@ impl Machine<'_> {
             })),
             _ => return self.wide_moves(inst) || self.wide_arithmetic(inst),
         };
-        // A conversion to half as many bits clears what is above.
+        // A conversion to half the bits clears the upper bits.
         let written = match inst.mnemonic() {
             Vpmovqd | Vcvtpd2ps | Vcvttpd2dq => from / 2,
             Vcvtps2ph | Vpmovdw => from / 2,

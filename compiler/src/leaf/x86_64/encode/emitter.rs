@@ -324,7 +324,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The scalar in all lanes of the result, of which one is kept. The allocator has put the vector elsewhere.
+    /// The scalar in all lanes of the result; one of them is kept. The allocator has put the vector elsewhere.
     fn insert(&mut self, lane: u8, lanes: Lanes, result: Place, operands: &Operands) -> Emitted {
         use Code::*;
         let (dst, scalar) = (vector(result, lanes)?, operands.vector(1, Lanes::X1)?);

@@ -36,7 +36,7 @@ pub struct Frame {
     wide: bool,
 }
 
-/// An instruction of a prologue, and what an unwinder is told of it.
+/// An instruction of a prologue, and its unwind code.
 type Told = (Result<Instruction, IcedError>, Option<Does>);
 
 impl Frame {

@@ -10,7 +10,7 @@ use crate::leaf::alloc::Place;
 use crate::vector::ir::{Convert, Lanes, Op, Small};
 use iced_x86::{Code, Instruction, Register};
 
-/// Rounding of `vcvtps2ph`: to nearest, whatever the control register says.
+/// Rounding of `vcvtps2ph`: to nearest, regardless of the control register.
 const NEAREST: u32 = 0;
 /// Of a shuffle of 32-bit lanes: the even ones, twice.
 const EVEN: u32 = 0b10_00_10_00;

@@ -3,7 +3,7 @@
 use super::*;
 use cranelift_entity::EntityRef;
 
-/// `c += a * b`: so many rows, two vectors of columns, as long as `dims[0]`.
+/// `c += a * b`: `rows` rows, two vectors of columns, `dims[0]` steps.
 fn gemm(rows: i32, lanes: Lanes) -> Func {
     let (sums, bytes) = (2 * rows, 4 * lanes.count() as i32);
     let (mut b, [buffers, dims, ..]) = Build::new();
@@ -139,7 +139,7 @@ fn spilled_values_survive() {
     }
 }
 
-/// What an unwinder of Windows is told is what the prologue does, instruction by instruction; and functions end as it expects.
+/// The unwind codes of Windows describe what the prologue does, instruction by instruction; and functions end as it expects.
 #[test]
 fn records_tell_the_prologue() {
     use Register::{RAX, RBP, RSP, XMM0};

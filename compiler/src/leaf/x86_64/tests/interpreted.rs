@@ -5,7 +5,7 @@ use crate::vector::interp;
 use crate::vector::print::{Kind, SPELLINGS};
 use crate::vector::verify::{self, MemUse, lanes};
 
-/// Bits of numbers, of which lanes of any width are made: small ones and large ones, edges, infinities, NaN.
+/// Bits of numbers, to fill lanes of any width: small ones and large ones, edges, infinities, NaN.
 fn numbers(seed: u64, width: usize) -> Vec<u8> {
     let singles = [0.0f32, -0.0, 1.0, -1.5, 2.5, 3e9, -3e9, 1e20, 1e-40, f32::INFINITY, f32::NAN, 65519.9];
     let ints =

@@ -25,8 +25,8 @@ pub(super) fn targets() -> [Target; 5] {
     [target(v4, 512), target(v4, 256), target(v4, 128), target(v3, 256), target(v3, 128)]
 }
 
-/// Why kernels with vectors of 64 bits per element are none of 128 bits.
-const NO_PAIRS: &str = "two lanes of 64 bits, of which there are no vectors";
+/// Why kernels with vectors of 64 bits per element have no form of 128 bits.
+const NO_PAIRS: &str = "vectors of two lanes of 64 bits";
 
 pub(super) fn graph(fill: impl FnOnce(&mut Builder<'_>) -> error::Result<ValueId>) -> Graph {
     let mut graph = Graph::default();

@@ -431,7 +431,7 @@ fn lanes_by_number() {
     }
 }
 
-/// A prefetch changes nothing and reads nothing: addresses that are none do no harm. Loads cross it when they become
+/// A prefetch changes nothing and reads nothing: invalid addresses do no harm. Loads cross it when they become
 /// operands.
 #[test]
 fn prefetches() {
@@ -513,7 +513,7 @@ fn integer_operations() {
             for (other, _) in [lo, hi].into_iter().zip(live).filter(|(_, live)| *live) {
                 result = b.int(Op::Add, &[result, other]);
             }
-            // What there is to store are vectors only, so the result is told bit by bit.
+            // Only vectors can be stored, so the result is read bit by bit.
             for bit in 0..64 {
                 let top = b.int(Op::ShlInt(63 - bit), &[result]);
                 let [yes, no, join] = [0; 3].map(|_| b.block(&[]).0);

@@ -103,7 +103,7 @@ fn edges(dtype: DType, count: usize) -> Tensor {
     interp::cast(&values, dtype, true)
 }
 
-/// Casts between all types, of the values that there are so many of in the type that is cast.
+/// Casts between all types; `values` gives a number of values of the type that is cast.
 fn casts(saturate: bool, values: impl Fn(DType, usize) -> Tensor) {
     for from in TYPES {
         for to in TYPES.into_iter().filter(|&to| to != from) {
@@ -208,7 +208,7 @@ fn functions_of_floats() {
     }
 }
 
-/// Functions of f32 whose arithmetic is in f64: as many lanes as there are of those.
+/// Functions of f32 computed in f64 have the lanes of f64.
 #[test]
 fn functions_of_f32_in_f64() {
     use UnaryFn::*;

@@ -71,7 +71,7 @@ fn every(condition: bool) -> u64 {
     if condition { u64::MAX } else { 0 }
 }
 
-/// Code of `op` on so many buffers of 64 bytes and one for the result; `from` and `to` are the lanes that are loaded and
+/// Code of `op` on `count` buffers of 64 bytes and one for the result; `from` and `to` are the lanes that are loaded and
 /// stored.
 fn code(
     op: Op,

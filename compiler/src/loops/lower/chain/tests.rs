@@ -84,7 +84,7 @@ impl Draft {
         self.build().input(&name, TensorType::new(dtype, dims), None)
     }
 
-    /// Conditions, of which two thirds hold.
+    /// Conditions; two thirds of them hold.
     fn flags(&mut self, sizes: &[(Dim, usize)]) -> ValueId {
         let shape: Vec<usize> = sizes.iter().map(|(_, size)| *size).collect();
         let values: Vec<bool> = (0..shape.iter().product()).map(|_| self.noise() > -0.33).collect();
@@ -212,7 +212,7 @@ fn chains(program: &Program) -> usize {
     program.groups.values().filter(|group| group.kind == GroupKind::Chain).count()
 }
 
-/// Runs a program's machine code, the parallel loop of each kernel in so many parts, the last part first.
+/// Runs a program's machine code, the parallel loop of each kernel in `parts` parts, the last part first.
 fn compiled(
     graph: &Graph,
     program: &Program,

@@ -12,7 +12,7 @@ use crate::scalar::BinaryFn;
 use crate::tuning::CACHE_LINE;
 
 impl Lowering<'_> {
-    /// Steps in an element of a right-hand side's codes, if it is made of such.
+    /// Steps in an element of a right-hand side's codes, if it is made of codes.
     pub(super) fn codes_per_word(&self, rhs: ValueId) -> Option<usize> {
         let node = self.graph.producer(rhs).filter(|_| !self.inputs.contains(&rhs))?;
         Codes::new(self.graph, &self.graph.nodes[node], &[], &Index::zero()).map(|codes| codes.per_word)

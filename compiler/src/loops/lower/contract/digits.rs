@@ -1,5 +1,5 @@
-//! Left-hand sides as digits: the products of a part are sums of bytes, codes times digits. They are exact, and those of as
-//! many digits as an i32 has room for are joined as integers; at the end of the part they become floats.
+//! Left-hand sides as digits: the products of a part are sums of bytes, codes times digits. They are exact, and digits whose sums fit an
+//! i32 together are joined as integers; at the end of the part they become floats.
 //!
 //! Tiles of several rows take one digit after the other, from the highest on: between two of them the sums are multiplied by 256,
 //! so that one sum for each column is enough, and registers are left for more rows, which share the unpacked codes. A single row
@@ -69,12 +69,12 @@ impl Digits {
     }
 }
 
-/// Whether each digit of a tile of so many rows has sums of its own.
+/// Whether each digit of a tile of `rows` rows has sums of its own.
 fn apart(rows: usize) -> bool {
     rows == 1
 }
 
-/// How many of `count` digits have sums that an i32 holds together: those of codes of so many bits over so many steps.
+/// How many of `count` digits have sums that fit an i32 together, for codes of `bits` bits and `steps` steps.
 fn joined(count: usize, bits: usize, bias: usize, has_zero: bool, steps: u64) -> usize {
     let codes = (1u64 << bits) - 1;
     // Zeros are bytes.

@@ -3,7 +3,7 @@
 //! The right-hand side lies in column panels of `nr` columns (`Op::Pack`). For each panel, tiles of a few rows
 //! keep their results in registers while the inner axes run: per step one panel row is loaded, and each row
 //! of the tile multiplies it by one broadcast element of the left-hand side. The left-hand side is read in
-//! place, through whatever view it is (for a convolution, a window of the padded image). The epilogue runs on the
+//! place, through any view (for a convolution, a window of the padded image). The epilogue runs on the
 //! tile before it is stored. `walk.rs` orders the tiles.
 
 mod codes;
@@ -43,7 +43,7 @@ struct Job {
     nr: usize,
     /// Steps of the last inner axis that are added up at once; `inner` counts it in these.
     depth: usize,
-    /// What multiplies an element of the left-hand side with one of the right, or so many of each.
+    /// The product of one element, or `depth` elements, of either side.
     product: BinaryFn,
     /// Steps whose products have short sums.
     short: Option<Short>,
@@ -348,7 +348,7 @@ impl Lowering<'_> {
         self.for_vectors(job.lanes, columns, fill)
     }
 
-    /// The same in vectors of so many lanes.
+    /// The same in vectors of `lanes`.
     fn for_vectors(
         &mut self,
         lanes: usize,

@@ -1,7 +1,7 @@
 //! Right-hand sides that are narrower than the sums, for many rows: widened once for several tiles of rows.
 //!
-//! A panel that fits is widened into the kernel's own memory as a whole, and the tiles read it there. Of a larger one, a block, so
-//! many steps of the inner axes, is widened, which stays in the first-level cache. All tiles of a group of rows are computed for
+//! A panel that fits is widened into the kernel's own memory as a whole, and the tiles read it there. Of a larger one, a block, a number of
+//! steps of the inner axes that stays in the first-level cache, is widened. All tiles of a group of rows are computed for
 //! this block before the next one, with their sums in memory between blocks. Few rows are computed with weights that are widened
 //! in registers, as each is read once or twice.
 
@@ -179,7 +179,7 @@ impl Lowering<'_> {
         let whole = Part::whole();
         let looped = outer.iter().any(|dim| *dim != Dim::ONE);
         let (by_loop, by_group) = if looped { (part, &whole) } else { (&whole, part) };
-        // As many for each part: a part without a group would leave its work to another thread.
+        // The same number for each part: a part without a group would leave its work to another thread.
         let fit = by_group.count.clone() * Dim::from(stage.tiles);
         let groups = count.ceil_div(&fit).expect("groups have tiles") * by_group.count.clone();
         self.for_part(outer, by_loop, &mut |cx, lead| {
@@ -200,7 +200,7 @@ impl Lowering<'_> {
         })?;
         let blocks =
             job.inner.get(stage.axis).map_or(Some(Dim::ONE), |dim| dim.exact_div(&Dim::from(stage.chunk)));
-        let Some(blocks) = blocks else { return internal("steps that are no whole blocks") };
+        let Some(blocks) = blocks else { return internal("steps that do not divide into blocks") };
         let outer = [&job.inner[..stage.axis], &[blocks]].concat();
         self.for_shape(&outer, LoopKind::Serial, &mut |cx, mut block| {
             if let Some(last) = block.last_mut() {

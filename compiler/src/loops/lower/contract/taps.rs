@@ -1,8 +1,8 @@
 //! Taps of windows that read nothing but padding.
 //!
 //! A window with wide gaps between its taps reaches far over the border: where an image is not larger than the gaps, all
-//! taps but the middle ones read zeros only. So does a window over an axis of few elements, as a video has images. Which do is told
-//! by the sizes of a run, for each tile of rows at once; products with zeros are left out.
+//! taps but the middle ones read zeros only. So does a window over an axis of few elements, as a video has images. The sizes of a run
+//! determine which taps do, for each tile of rows at once; products with zeros are left out.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::loops::nest::Nest;
 use crate::loops::{Expr, Index, Stmt, Var};
 use crate::scalar::CompareFn;
 
-/// A window over an axis with gaps of 1 has taps left out from one of so many that read padding.
+/// A window over an axis with gaps of 1 has taps left out if at least one in this number reads padding.
 const SHARE: i64 = 25;
 
 /// Least extent of the last row axis whose lines are tiles of their own for that: sums of fewer rows wait for each other.
@@ -38,8 +38,8 @@ pub(super) struct LeftOut {
 }
 
 impl Lowering<'_> {
-    /// The axes of the window that a left-hand side is of which many taps read padding, where products with that are 0: those with
-    /// gaps between the taps, and with `short_too` short ones along which no tile goes.
+    /// The axes along which many taps of a left-hand side's window read padding, where products with that are 0: those with gaps between
+    /// the taps, and with `short_too` short ones along which no tile goes.
     pub(super) fn left_out(
         &self,
         lhs: ValueId,
@@ -91,13 +91,13 @@ impl LeftOut {
         });
         match ends.collect() {
             Some(ends) => Ok(ends),
-            None => internal("taps that read an image in an order that only a run tells"),
+            None => internal("taps that read an image in an order that only a run knows"),
         }
     }
 }
 
 impl Job {
-    /// For the loops of a nest over the inner axes: what holds where a step of the loop reads elements that are no padding.
+    /// For the loops of a nest over the inner axes: what holds where a step of the loop reads elements other than padding.
     /// `inner` has the variables of the axes.
     pub(super) fn conditions(
         &self,

@@ -516,7 +516,7 @@ fn taps_that_read_padding_are_left_out() {
     }
 }
 
-/// Images of known sizes, and of such that only a run tells, whose padding has no memory.
+/// Images of sizes known and known only at run time, without memory for the padding.
 #[test]
 fn images_padded_without_memory() {
     let symbols = [0, 1].map(|at| Dim::sym(Sym::from_u32(at)));
@@ -534,7 +534,7 @@ fn images_padded_without_memory() {
         let input = drawn(&[1, image[0], image[1], image[2]], |at| noise(at + 77));
         let weights = drawn(&[3, 3, image[2], 40], noise);
         for sizes in [known(image).0, symbols.clone()] {
-            // How more than two places are ordered is not told by steps of more than 1.
+            // Steps of more than 1 leave the order of more than two places open.
             let implicit = (sizes[0].is_const() || stride == 1) && image[2] > 1;
             let zero = Tensor::from_slice(&[], &[0f32]);
             let mut graph = dilated((sizes, image[2]), stride, dilation, zero, weights.clone());
@@ -627,7 +627,7 @@ fn check(graph: &Graph, shape: &[usize], scale: f64, what: &str) {
     }
 }
 
-/// Weights of few bits, for one row, for few, and for so many that they are widened in blocks.
+/// Weights of few bits, for one row, for few, and for enough rows to widen them in blocks.
 #[test]
 fn weights_of_few_bits() {
     for (rows, [parts, steps, columns, nr], bits, zero, scale) in [
@@ -732,7 +732,7 @@ fn staged_products_have_parts() {
     assert_eq!([tasks(784, 24), tasks(196, 96), tasks(100, 24)], [8, 6, 1]);
 }
 
-/// Each part of the rows has as many, where the sums of all would fit in memory together, too.
+/// Each part has the same number of rows, also where the sums of all rows would fit in memory together.
 #[test]
 fn parts_of_staged_products_are_alike() {
     let (mut kernel, tasks) = staged_product(140, 258, 24);

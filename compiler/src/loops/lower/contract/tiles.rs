@@ -2,8 +2,8 @@
 //!
 //! Two tiles of rows meet the two halves of a panel row's columns: four accumulators, which take four loads per step of up to 64
 //! bytes of the inner axes. Or four tiles of rows meet one half after the other, so that short tiles load a large panel less
-//! often. A row of a panel, as `Op::Pack` has it, is a row of the second operand. The rows of a tile are
-//! at one distance in memory: those of a matrix, or neighbours in a row of an image, whose windows need no copy. The
+//! often. A row of a panel, as `Op::Pack` has it, is a row of the second operand. The rows of a tile are equally spaced in memory: rows of
+//! a matrix, or neighbours in a row of an image, so that windows need no copy. The
 //! accumulators go to the kernel's own memory, and the epilogue reads them from there in vectors. Several blocks have their sums
 //! before the first epilogue, as changes between tiles and vectors take time.
 //!
@@ -49,7 +49,7 @@ pub(super) struct Plan {
     stride: i64,
     /// Leading inner axes with loops of their own.
     outer: usize,
-    /// Bytes that follow each other in memory, in so many whole steps and a rest.
+    /// Bytes that follow each other in memory, in `steps` whole steps and a rest.
     steps: i64,
     step: usize,
     rest: usize,
@@ -173,7 +173,7 @@ impl Lowering<'_> {
         job.row_axes(&self.graph.ty(job.out).shape)
     }
 
-    /// The distances in memory of the left-hand side's elements, with so many row axes outside of a line, where they have such.
+    /// The distances in memory of the left-hand side's elements, with `looped` row axes outside of a line, if they are equally spaced.
     fn tile_layout(&mut self, job: &Job, looped: usize) -> Result<Option<Layout>> {
         let axes = self.graph.ty(job.out).shape[job.batch..job.batch + job.rows].to_vec();
         let row = self.kernel.loop_var("probe");
@@ -313,7 +313,7 @@ impl Lowering<'_> {
         };
         let tiles = (rows + height - 1) / height;
         if tiles * height == rows {
-            // Groups of tiles, whichever lines they are of.
+            // Groups of tiles, of any lines.
             let grid = [outer, &[Dim::from(tiles)]].concat();
             let (all, side) = (product(&grid), Dim::from(plan.side));
             let groups = all.floor_div(&side).expect("a group is not empty");
@@ -372,7 +372,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// So many blocks, or a part of them: the sums of some, then their epilogues.
+    /// All blocks, or a part of them: the sums of some, then their epilogues.
     fn tile_blocks<'b>(
         &mut self,
         job: &Job,
@@ -628,7 +628,7 @@ impl Lowering<'_> {
     }
 }
 
-/// So many whole steps of so many bytes, and the bytes of a last one: as few steps as there can be, alike where possible.
+/// (whole steps, bytes of each, bytes of a last one): the fewest steps, of equal size where possible.
 fn steps_of(run: usize) -> (usize, usize, usize) {
     let least = run.div_ceil(MAX_ROW_BYTES);
     match run.is_multiple_of(least * crate::graph::DOT_DEPTH) {

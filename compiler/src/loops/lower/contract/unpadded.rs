@@ -1,8 +1,8 @@
 //! Windows over an image whose padding has no memory.
 //!
-//! Along each axis the positions fall into few parts, in each of which all windows read the image with the same taps. The rows of a
-//! product of such parts, a rectangle of an image, are alike then: tiles go along all of them, and leave out the other taps. How many
-//! rows a rectangle has only a run tells.
+//! Along each axis the positions fall into few parts, where all windows of a part read the image with the same taps. The rows of a
+//! product of such parts, a rectangle of an image, are alike then: tiles go along all of them, and leave out the other taps. Only a run
+//! knows the number of rows of a rectangle.
 
 use super::walk::Part;
 use super::{Job, Tile};
@@ -172,7 +172,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Rows of the tiles that a rectangle is made of, as many of each size as there is room for.
+/// Rows of the tiles that a rectangle is split into, the larger sizes first.
 fn sizes(most: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(most), |size| (*size > 1).then_some(size / 2))
 }

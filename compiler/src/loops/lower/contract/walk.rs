@@ -64,7 +64,7 @@ impl Job {
     }
 }
 
-/// As many tiles bring the next panel nearer where their number is not known: with more, some of it is asked for twice. A prompt of
+/// Tiles that prefetch the next panel where the number of tiles is not known: with more, some of it is asked for twice. A prompt of
 /// 32 tokens of llama takes 13.9 ms on Zen 5 where each tile asks for as little as of a panel of many, 13.0 with this.
 const FEW_TILES: i64 = 2;
 
@@ -281,8 +281,8 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    /// Nested serial loops over a shape, or a part of the outer ones: of as many of them together as have a turn for each part.
-    /// Of images whose number only a run tells, the rows are cut too: most runs have a single image.
+    /// Nested serial loops over a shape, or a part of the outer ones, where the outer ones are those that together have a turn for each
+    /// part. If only a run knows the number of images, rows are cut too: most runs have a single image.
     pub(in crate::loops::lower) fn for_part(
         &mut self,
         shape: &[Dim],

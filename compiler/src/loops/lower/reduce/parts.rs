@@ -14,7 +14,7 @@ use crate::loops::{Expr, Index, Local, LoopKind, Stmt, Var, visit};
 use crate::scalar::{BinaryFn, ReduceFn};
 use crate::tuning::sum_part;
 
-/// Terms of a partial sum, at least: of fewer, there might be as many parts as terms.
+/// Terms of a partial sum, at least: with fewer, the number of parts could be that of the terms.
 const LEAST_TERMS: i64 = 8;
 
 /// The registers that a reduction combines its elements in.
@@ -35,7 +35,7 @@ pub(super) struct Level {
     terms: Option<i64>,
 }
 
-/// Statements for the elements of the innermost axis from an index on, as many as an extent: `step` of them are a term of each register.
+/// Statements for the elements of the innermost axis from an index on, over an extent: `step` of them are a term of each register.
 type Elements<'e> = &'e mut dyn FnMut(&mut Lowering, &Index, &Dim) -> Vec<Stmt>;
 
 impl Lowering<'_> {

@@ -14,7 +14,7 @@ use crate::loops::{Expr, Index, Local, LoopKind, Stmt, Var};
 use crate::scalar::{BinaryFn, ReduceFn};
 use crate::tuning::reduce::quads_hold;
 
-/// Bytes of a lane, where there are such.
+/// Bytes of a lane, `None` where it has fewer.
 type Bytes = [Option<Expr>; 4];
 
 /// Four bytes for every lane, and the sums that they are part of.
@@ -30,7 +30,7 @@ impl Quad {
     fn add(&mut self, place: usize, products: &[[Expr; 2]]) -> bool {
         let (mut bytes, mut weights) = (self.bytes.clone(), Bytes::default());
         for [x, weight] in products {
-            // A byte that a window has several times needs as many places, for a weight each.
+            // A byte that a window has several times needs a place for each weight.
             let found = (0..4).find(|&at| bytes[at].as_ref() == Some(x) && weights[at].is_none());
             let Some(at) = found.or_else(|| bytes.iter().position(Option::is_none)) else { return false };
             bytes[at] = Some(x.clone());

@@ -4,7 +4,7 @@
 use super::*;
 
 impl Draft {
-    /// Draws other sizes for the symbols, some of them 0, and inputs of these sizes, if there are such.
+    /// Draws other sizes for the symbols, some of them 0, and inputs of these sizes, if they are valid.
     fn resize(&mut self) -> bool {
         let dims = self.symbols.len();
         self.symbols = (0..dims).map(|_| self.dice.pick(&[0, 0, 1, 3, 17])).collect();
@@ -152,7 +152,7 @@ fn rows_without_columns() {
     }
 }
 
-/// The same where only the run tells that there is no column: the row that all columns would read need not exist either.
+/// The same where only the run knows that there is no column: the row that all columns would read need not exist either.
 #[test]
 fn columns_of_one_row_of_nothing() {
     for sizes in [[0, 0], [2, 0], [2, 3]] {

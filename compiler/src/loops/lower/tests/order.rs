@@ -52,7 +52,7 @@ fn many_of_long_rows() {
     }
 }
 
-/// Sizes of which only a run tells that a heap is better.
+/// Sizes for which only a run knows that a heap is better.
 #[test]
 fn few_of_rows_of_unknown_length() {
     let mut dice = Dice(12);

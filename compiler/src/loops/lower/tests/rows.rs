@@ -1,4 +1,4 @@
-//! Rows whose values have several readers, of which some are outputs: what is kept in an output's place must be there
+//! Rows whose values have several readers, some of them outputs: a value kept in an output's place must be there
 //! until its last reader has read it.
 
 use super::*;
@@ -46,7 +46,7 @@ impl Rows {
             };
             values.push(value.unwrap());
         }
-        // A reduction of what was made of rows, some of which are results.
+        // A reduction of values made of rows, some of them results.
         if dice.chance(40) {
             let full = |value: &ValueId| b.graph.ty(*value).shape == b.graph.ty(x).shape;
             let rows: Vec<ValueId> = values.iter().copied().filter(full).collect();

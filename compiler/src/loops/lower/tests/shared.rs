@@ -1,4 +1,4 @@
-//! What threads share of a batch whose size only a run tells: it mostly is 1.
+//! Sharing between threads for a batch of unknown size, which mostly is 1.
 
 use super::*;
 use crate::graph;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::tuning::Settings;
 
-/// The relative error that sums of elements which are all alike may have: that of 256 terms and as many partial sums, twice.
+/// The relative error that sums of elements which are all alike may have: twice that of 256 terms and 256 partial sums.
 const MOST: f64 = 1024.0 / (1u32 << 24) as f64;
 
 /// The largest relative error of sums over `axes` of a tensor whose elements are `value`, and the kernels' text.

@@ -1,6 +1,6 @@
 //! One tensor as a sequence of its parts along an axis, and back.
 //!
-//! About an axis a tensor is `[before, size, after]`, of which a row is `after` elements that stay together.
+//! Around an axis a tensor is `[before, size, after]`; a row is `after` elements that stay together.
 
 use super::{MAX_LISTED, Packed, malformed, require_true, shape_rows, stacked};
 use crate::error::Result;
@@ -11,7 +11,7 @@ use crate::op::item::{Elements, Item};
 use crate::op::normalize_axis;
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
-/// Parts of a list whose sizes only the run tells: where each begins is a sum of sizes.
+/// Parts of a list whose sizes only the run knows: where each begins is a sum of sizes.
 const MAX_LATE: usize = 16;
 
 /// The parts of `x` along an axis: of the given sizes; of one given size, a scalar, where the last may be smaller; or of size
@@ -183,7 +183,7 @@ fn places(b: &mut Builder<'_>, sizes: ValueId, before: &Dim, total: &Dim) -> Res
     let sum = Op::Cumulate { op: ReduceFn::Sum, axis: 0, exclusive: false, reverse: false };
     let ends = b.emit1(sum, &[sizes])?;
     let starts = b.binary(BinaryFn::Sub, ends, sizes)?;
-    // A row is in the part that as many parts end before.
+    // The index of a row's part is the number of parts that end before it.
     let place = b.iota(vec![total.clone(), Dim::ONE], 0)?;
     let row = b.reshape(ends, vec![Dim::ONE, count])?;
     let ended = b.compare(CompareFn::Le, row, place)?;
@@ -202,8 +202,8 @@ fn places(b: &mut Builder<'_>, sizes: ValueId, before: &Dim, total: &Dim) -> Res
     b.binary(BinaryFn::Add, first, lines)
 }
 
-/// The elements of a sequence joined along an axis, which may be a new one. `rank` is the declared one of the result, for a
-/// sequence that does not tell that of its elements.
+/// The elements of a sequence joined along an axis, which may be a new one. `rank` is the declared one of the result, for a sequence that
+/// does not have the rank of its elements.
 pub fn concat(
     b: &mut Builder<'_>,
     item: &Item,
@@ -268,7 +268,7 @@ pub fn concat(
     b.reshape(data, sizes)
 }
 
-/// The shapes and known dims of elements of one rank, which must be `rank` where the sequence does not tell it.
+/// The shapes and known dims of elements of one rank, which must be `rank` where the sequence does not have it.
 fn ranked(b: &mut Builder<'_>, packed: &Packed, rank: Option<usize>) -> Result<(ValueId, Vec<Option<Dim>>)> {
     let axes = match &packed.elements {
         Elements::Ranked(dims) => return Ok((packed.shapes, dims.clone())),

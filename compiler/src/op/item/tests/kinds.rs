@@ -73,7 +73,7 @@ fn optionals_of_every_version() {
     }
 }
 
-/// Where no branch and no iteration gives an element, nothing tells what one would be.
+/// Where no branch and no iteration gives an element, the type of elements is unknown.
 #[test]
 fn what_has_no_element_anywhere_stays_empty() {
     let empty = |name: &str| graph(&[], nodes(&[&format!("{name} = SequenceEmpty()")]), &[name]);
@@ -85,7 +85,7 @@ fn what_has_no_element_anywhere_stays_empty() {
     let all = [nodes(&["e = SequenceEmpty()"]), vec![repeat("m, , e", "y", body)]].concat();
     let kept = imported(graph(&["m: i64[]"], all, &["y: seq(f32*)"]));
     assert_eq!(ran(&kept, &[Tensor::scalar(2i64)]), wanted[1..]);
-    // The other branch tells the rank of an element that is not there.
+    // The other branch determines the rank of an element that is not there.
     let then = graph(&[], vec![node("t = Optional()").with(type_attribute("i64*"))], &["t"]);
     let otherwise = graph(&[], nodes(&["e = Optional(a)"]), &["e"]);
     let inputs = ["c: bool[]", "a: i64[n, 2]"];
@@ -111,7 +111,7 @@ fn what_has_no_element_anywhere_stays_empty() {
     let never = imported(graph(&[], texts.clone(), &["h: bool[]"]));
     assert_eq!(ran(&never, &[]), scalar(0));
     texts.extend(nodes(&["y = OptionalGetElement(t)"]));
-    refused(graph(&[], texts, &["y"]), "of which no rank is known");
+    refused(graph(&[], texts, &["y"]), "whose rank is unknown");
     refused(graph(&[], nodes(&["t = Optional()"]), &["t"]), "neither an input nor a type");
 }
 

@@ -70,7 +70,7 @@ fn number(cx: &mut NodeCx<'_, '_>, at: usize, most: &Dim) -> Result<Dim> {
     Ok(found)
 }
 
-/// What tells the operators of beam search apart.
+/// What differs between the operators of beam search.
 pub struct Kind {
     /// 0 for a decoder alone, 1 for an encoder of tokens, 2 for one of features.
     pub model: i64,
@@ -101,7 +101,7 @@ pub fn search(cx: &mut NodeCx<'_, '_>, kind: Kind) -> Result<Vec<ValueId>> {
 
     let state = own.start(cx.b, model.start)?;
     let first = own.step(cx.b, &scores, model.logits, state)?;
-    // Of a model with an encoder the first step is taken whatever comes next.
+    // With an encoder the first step is always taken.
     let goes_on = match kind.model {
         0 => some_rows_go_on(cx.b, first.state.done)?,
         _ => cx.b.scalar(Bool, 1.0),
@@ -163,7 +163,7 @@ fn silence(cx: &mut NodeCx<'_, '_>, logits: ValueId, own: &Search) -> Result<Val
     let token = cx.optional_int("no_speech_token_id")?.unwrap_or(-1);
     let b = &mut *cx.b;
     let vocabulary = b.shape(logits)[1].clone();
-    let text = format!("no_speech_token_id is {token}; it must be a token, of which there are {V}");
+    let text = format!("no_speech_token_id is {token}; it must be one of the {V} tokens");
     for (few, many) in [(Dim::ZERO, Dim::from(token)), (Dim::from(token) + Dim::ONE, vocabulary.clone())] {
         b.require(Requirement::at_most(few, many).stated(text.clone(), &[&vocabulary]))?;
     }

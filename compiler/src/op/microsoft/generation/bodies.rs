@@ -27,7 +27,7 @@ pub enum Slot {
     Cross(usize),
 }
 
-/// Kinds of models, by what their decoders take.
+/// Kinds of models, distinguished by the inputs of their decoders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// A decoder alone. Keys and values are one cache `[2, rows, heads, length, size]`.
@@ -97,7 +97,7 @@ impl Decoder {
             (0..outputs.len()).filter(|&at| at != logits).map(|at| outputs[at]).collect();
         let (count, of_each) = (presents.len(), if form == Form::Tokens { 1 } else { 2 });
         if count == 0 || !count.is_multiple_of(of_each) || caches.len() != of_each * count {
-            let others = if of_each == 1 { "" } else { ", and as many of cross-attention" };
+            let others = if of_each == 1 { "" } else { ", and the same number of cross-attention" };
             return unsupported(format!(
                 "the {what} of {} takes {} caches and gives {count}: inputs {names:?}, outputs {outputs:?}; it must give \
                  logits and the caches of self-attention, and take these{others}",
@@ -121,7 +121,7 @@ impl Decoder {
         let names = self.body.input_names();
         let of_slot = |(&slot, name): (&Slot, &&str)| match value(slot) {
             Some(value) => Ok(value),
-            None => unsupported(format!("the input `{name}` of the decoder, for which there is no value")),
+            None => unsupported(format!("the input `{name}` of the decoder has no value")),
         };
         self.slots.iter().zip(&names).map(of_slot).collect()
     }

@@ -3,7 +3,7 @@
 //!
 //! The bodies are those that ONNX Runtime's tools write: `input_ids`, `position_ids` and `attention_mask`, caches of all layers,
 //! to `logits` and caches; or an encoder that also starts the decoder, and a decoder with caches of self-attention and of
-//! cross-attention. What an input stands for is told by its name, see [`bodies`].
+//! cross-attention. The meaning of an input follows from its name, see [`bodies`].
 
 mod beams;
 mod bodies;
@@ -53,7 +53,7 @@ pub const ROWS: &[OpDef] = &[
         &["input_ids[B, S] | [B, D, S]", "count(max_length) = 1", "count(min_length) = 1", "count(num_beams) = 1",
           "count(num_return_sequences) = 1", "count(length_penalty) = 1", "count(repetition_penalty) = 1", "vocab_mask[V]",
           "prefix_vocab_mask[B, V]", "attention_mask[B, S]", "decoder_input_ids[B, _]", "count(logits_processor) = 1"],
-        beam_search, "the most likely sequences after a prompt, as far as several at a time tell"),
+        beam_search, "the most likely sequences after a prompt, found by a search with several beams"),
     own("Sampling", &[req("input_ids", "I"), req("max_length", "I"), opt("min_length", "I"), opt("repetition_penalty", "T"),
             opt("vocab_mask", "I"), opt("prefix_vocab_mask", "I"), opt("attention_mask", "I"), opt("presence_mask", "I"),
             opt("seed", "I")],

@@ -17,8 +17,8 @@ pub struct Model {
     pub start: ValueId,
     /// Scores of all tokens after those, f32 `[rows, vocabulary]`.
     pub logits: ValueId,
-    /// Keys and values of self-attention, in the order in which the decoder gives them, whose rows are along the axis `row`, and
-    /// whose length is that of `start`.
+    /// Keys and values of self-attention, in the order in which the decoder gives them: rows along the axis `row`, of the length of
+    /// `start`.
     caches: Vec<ValueId>,
     row: usize,
     /// What the encoder was given and gives.
@@ -267,7 +267,7 @@ impl Model {
         let last = turn.emit(cx, |b| b.slice_axis(ids, 1, count, Dim::ONE))?;
         let mut position = None;
         if let (Some((_, first)), Some(mask)) = (self.places, running.mask) {
-            // As many steps were taken before as tokens were added to those of the start.
+            // The number of steps so far is the number of tokens added after the start.
             let (first, start) = (turn.take(cx, first), turn.take(cx, self.start));
             let (place, seen) = turn.emit(cx, |b| {
                 let start = b.shape(start)[1].clone();
@@ -312,7 +312,7 @@ impl Model {
     }
 }
 
-/// Caches `[rows, heads, length, size]` of as many tokens as `start` has.
+/// Caches `[rows, heads, length, size]` of the number of tokens in `start`.
 fn with_length(b: &mut Builder<'_>, caches: &[ValueId], start: ValueId) -> Result<Vec<ValueId>> {
     let start = b.shape(start);
     let mut sized = vec![];

@@ -18,7 +18,7 @@ pub struct Timestamps {
     /// What is never picked, and what is not picked behind the first point in time.
     hidden: [i64; 2],
     starts: [i64; 3],
-    /// A bool scalar, where only the run tells whether they apply.
+    /// A bool scalar, where only the run knows whether they apply.
     pub applies: Option<ValueId>,
 }
 
