@@ -4,7 +4,7 @@ use std::fmt;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Room of the pipeline that found the problem.
+/// Stage of the pipeline that found the problem.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "cli", derive(serde::Serialize))]
 #[cfg_attr(feature = "cli", serde(rename_all = "snake_case"))]

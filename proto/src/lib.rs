@@ -59,7 +59,7 @@ impl Default for Budget {
     }
 }
 
-/// Why a file is no ONNX model, and where: `graph.node[3].attribute[0]` at a byte offset.
+/// Why a file is not an ONNX model, and where: `graph.node[3].attribute[0]` at a byte offset.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("byte {offset}, in {path}: {fault}")]
 pub struct DecodeError {
@@ -84,7 +84,7 @@ pub enum Fault {
     FieldType { field: &'static str, wire: u8 },
     #[error("field {field} is {length} bytes long, and {left} are left")]
     Overrun { field: &'static str, length: u64, left: usize },
-    #[error("field {0} is no UTF-8")]
+    #[error("field {0} is not UTF-8")]
     Utf8(&'static str),
     #[error("list {field} of {width}-byte elements is {length} bytes long")]
     Ragged { field: &'static str, width: usize, length: usize },

@@ -1,7 +1,7 @@
 /* Outputs whose rank the run decides: what describes them, memory of the caller and of the run, and wrong descriptors.
  *
- * The model: `y` is `x`, int64 [2, n, 3], without the axis of size n where that is 1; `z` is the sum of `x` where `whole` holds, and
- * else its sums over the first two axes, and so of rank 0 or 1. */
+ * The model: `y` is `x`, int64 [2, n, 3], without the axis of size n where that is 1; `z` is the sum of `x` where `whole` holds, otherwise
+ * its sums over the first two axes, and so of rank 0 or 1. */
 #include "check.h"
 #include "heap.h"
 #include "any_rank.h"

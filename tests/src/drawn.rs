@@ -89,7 +89,7 @@ fn probabilities(case: &Case) -> Result<Vec<f64>, String> {
     let paths = ["input_0.pb", "constant_0.pb"].map(|name| folder.join(name));
     let path = paths.iter().find(|path| path.exists()).ok_or("the test has no probabilities")?;
     let tensor = files::read_tensor(path, None).map_err(|error| error.to_string())?;
-    let mut values = tensor.to_f64s().ok_or("the probabilities are no numbers")?;
+    let mut values = tensor.to_f64s().ok_or("the probabilities are not numbers")?;
     if case.id.ends_with("_expanded") {
         // The body of Bernoulli as a function is `Greater(RandomUniformLike(x), x)`, which holds as often as the operator gives 0.
         values.iter_mut().for_each(|value| *value = 1.0 - *value);

@@ -101,7 +101,7 @@ fn differences(list: &List, outcomes: &BTreeMap<String, Outcome>) -> Vec<String>
         }
     }
     let unknown = list.keys().filter(|name| !outcomes.contains_key(*name));
-    problems.extend(unknown.map(|name| format!("{name}: is listed, and is no test")));
+    problems.extend(unknown.map(|name| format!("{name}: is listed, but is not a test")));
     problems
 }
 

@@ -55,7 +55,7 @@ pub fn key(pair: &str) -> io::Result<Key> {
         let (name, since) = version.rsplit_once('-')?;
         Some((name.to_string(), since.parse().ok()?, ty.to_string()))
     });
-    parts.ok_or_else(|| Error::other(format!("`{pair}` is no pair of operator version and type")))
+    parts.ok_or_else(|| Error::other(format!("`{pair}` is not a pair of operator version and type")))
 }
 
 impl Table {
@@ -94,7 +94,7 @@ impl Table {
         let text = std::fs::read_to_string(list)?;
         for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let [version, file, function, cases @ ..] = &line.split(' ').collect::<Vec<_>>()[..] else {
-                return Err(Error::other(format!("`{line}` is no operator version, file and test")));
+                return Err(Error::other(format!("`{line}` is not an operator version, file and test")));
             };
             let key = key(&format!("{version} ="))?;
             let name = key.0.rsplit('.').next().unwrap_or(&key.0);
@@ -106,7 +106,7 @@ impl Table {
                 return Err(Error::other(format!("{file} has no test `{function}` of {name}")));
             }
             let row = self.rows.get_mut(&key);
-            row.ok_or_else(|| Error::other(format!("{version} is no row")))?.own =
+            row.ok_or_else(|| Error::other(format!("{version} is not a row")))?.own =
                 Some(format!("{file} {function}"));
         }
         Ok(())
@@ -162,7 +162,7 @@ impl Table {
                 && drawn_case(drawn).is_some()
             {
                 let row = self.rows.get_mut(&key(&format!("{version} {ty}"))?);
-                row.ok_or_else(|| Error::other(format!("{version} {ty} is no row")))?.drawn =
+                row.ok_or_else(|| Error::other(format!("{version} {ty} is not a row")))?.drawn =
                     Some(drawn.to_string());
             }
         }

@@ -42,7 +42,7 @@ pub fn all_kinds() -> Vec<u8> {
     build::model(21, build::graph(inputs, nodes, outputs)).encode_to_vec()
 }
 
-/// `y` is `x`, i64[2, n, 3], without the axis of size `n` where that is 1; `z` is the sum of `x` where `whole` holds, and else its sums
+/// `y` is `x`, i64[2, n, 3], without the axis of size `n` where that is 1; `z` is the sum of `x` where `whole` holds, otherwise its sums
 /// over the first two axes.
 pub fn any_rank() -> ModelProto {
     let choose = |condition: &str, output: &str, [then, otherwise]: [NodeProto; 2]| {

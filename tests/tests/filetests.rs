@@ -134,7 +134,7 @@ fn read_tuning(text: &str) -> Result<Tuning, String> {
     let (group, stage) = match owner.split_whitespace().collect::<Vec<_>>().as_slice() {
         [group] => (group.to_string(), None),
         [group, "stage", stage] => (group.to_string(), Some(stage.parse().map_err(|_| "no stage")?)),
-        _ => return Err(format!("`{owner}` is no group")),
+        _ => return Err(format!("`{owner}` is not a group")),
     };
     let settings = Settings::parse(settings).map_err(|error| error.to_string())?;
     Ok(Tuning { group, stage, settings })
@@ -553,7 +553,7 @@ fn malformed_files_are_refused() {
     refused("; pass: dce\n; level: 2\n", "unknown or repeated directive");
     refused("; pass: dce\n; pass: cse\n", "unknown or repeated directive");
     refused("; pass: dce\n; tuning g0: rows=2\n", "settings of groups without `; lower`");
-    refused("; lower\n; tuning g0: rows\n", "`rows` is no setting");
+    refused("; lower\n; tuning g0: rows\n", "`rows` is not a setting");
     refused("; lower\n; tuning g0: rows=2 rows=3\n", "`rows` is set twice");
     refused("; lower\n; tuning g0 rows=2\n", "after the group and a colon");
 }

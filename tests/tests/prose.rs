@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A habit: what to write instead, and its patterns. A pattern is a list of tokens, each a list of alternatives; `_` is any word, and
-/// `$` is the end of a sentence.
+/// A habit: what to write instead, and its patterns. A pattern is a list of tokens, each a list of alternatives; `_` is any word, `%`
+/// any token but "there", and `$` the end of a sentence.
 struct Habit {
     instead: &'static str,
     patterns: &'static [&'static str],
@@ -28,12 +28,10 @@ const HABITS: &[Habit] = &[
         ],
     },
     Habit { instead: "name it", patterns: &["what else", "who else", "by what", "whatever|whichever"] },
+    Habit { instead: "otherwise, other", patterns: &["that|which|and|where|when|but else"] },
     Habit {
         instead: "is not a",
-        patterns: &[
-            "is|are|was|were|be none of|that|which|it",
-            "that|which|what|this|it|who is|are|was no _",
-        ],
+        patterns: &["is|are|was|were|be none of|that|which|it", "% is|are|was|were no _"],
     },
     Habit { instead: "without", patterns: &["in|at|on|for|to which there is|are"] },
     Habit {
@@ -326,6 +324,7 @@ fn matches(pattern: &str, tokens: &[Token]) -> bool {
                 token.text.chars().all(|char| char.is_alphanumeric() || char == '-')
                     && !DEGREES.contains(&token.text.as_str())
             }
+            "%" => token.text != "there" && token.text != "$",
             part => part.split('|').any(|option| option == token.text),
         })
     })
@@ -376,11 +375,13 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in entries {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
-        let skipped = ["target", "generated", "corpus", "node_modules", "__pycache__", "prose.rs"]
+        let skipped = ["generated", "corpus", "node_modules", "__pycache__", "prose.rs"]
             .contains(&name.as_str())
             || (name.starts_with('.') && name != ".github" && name != ".ci");
         let kind = entry.file_type().unwrap();
-        if !skipped && kind.is_dir() && !path.join("pyvenv.cfg").exists() {
+        // Build outputs, and Python's environments.
+        let made = ["CACHEDIR.TAG", "pyvenv.cfg"].iter().any(|mark| path.join(mark).exists());
+        if !skipped && kind.is_dir() && !made {
             files(&path, found);
         } else if !skipped && kind.is_file() {
             found.push(path);

@@ -151,7 +151,7 @@ impl Builder {
         self
     }
 
-    /// Elements for which states that grow have room; if not set, `State::new` takes how many.
+    /// Capacity of growing states, in elements; if not set, `State::new` takes it.
     pub fn state_capacity(mut self, elements: usize) -> Builder {
         self.state_capacity = Some(elements);
         self
@@ -163,13 +163,13 @@ impl Builder {
         self
     }
 
-    /// Refuses models that break the specification in ways that else give a warning.
+    /// Treats warnings as errors.
     pub fn strict(mut self, strict: bool) -> Builder {
         self.strict = strict;
         self
     }
 
-    /// Folder that external tensor data may be anywhere beneath; the model's folder if not set.
+    /// Directory below which external data may be read; the model's folder if not set.
     pub fn external_data_root(mut self, root: impl AsRef<Path>) -> Builder {
         self.external_data_root = Some(root.as_ref().to_path_buf());
         self

@@ -125,29 +125,29 @@ pub struct ModelArgs {
     /// Pin a symbolic dim (`batch=1`) or an axis of an input (`images:0=1`)
     #[arg(long = "input-dim", value_name = "NAME=N|INPUT:AXIS=N")]
     pub input_dims: Vec<String>,
-    /// Shape of an input that the model declares without one or with a wrong one, for optionals and sequences of the elements:
-    /// sizes, symbols (the same name is the same size) and `?`, such as x=N,3,224,224; x=[] is a scalar. Where data is given to
-    /// run on, an input without a declared shape has the rank of the data
+    /// Shape of an input that the model declares without one or with a wrong one; for optionals and sequences, of the elements. Dims are
+    /// sizes, symbols (the same name is the same size) and `?`, such as x=N,3,224,224; x=[] is a scalar. Commands that read data take the
+    /// rank of other inputs without a shape from it
     #[arg(long = "input-shape", value_name = "INPUT=DIM,DIM,...")]
     pub input_shapes: Vec<String>,
-    /// Leave initializers that are also inputs to the caller, who may override them (else they are constants)
+    /// Keep initializers that are also inputs as inputs with a default, which the caller may override (default: constants)
     #[arg(long)]
     pub overridable_defaults: bool,
-    /// Refuse models that break the specification in ways that else give a warning
+    /// Treat warnings as errors
     #[arg(long)]
     pub strict: bool,
-    /// Channels per block in a model that ONNX Runtime saved in the layout of its machine, where the model does not determine it: 16 on
+    /// Channels per block of a model that ONNX Runtime saved in the blocked layout of its machine, if the weights do not show it: 16 on
     /// x86-64 with AVX-512 and on aarch64, otherwise 8
     #[arg(long, value_name = "CHANNELS")]
     pub nchwc_block: Option<Block>,
-    /// Keep an input and an output as one tensor in the caller's memory from run to run: INPUT=OUTPUT, with :AXIS where it grows
-    /// along several; or an input that runs only read: INPUT; `auto` finds both by their names
+    /// Keep an input and an output as one tensor in the caller's memory from run to run: INPUT=OUTPUT, with :AXIS if it grows along several
+    /// axes; INPUT for an input that runs only read; `auto` finds both by their names
     #[arg(long, value_name = "PAIR|INPUT|auto")]
     pub state: Vec<String>,
-    /// Elements for which states that grow have room (default: a symbol, which is given when a state is made)
+    /// Capacity of growing states, in elements (default: chosen at run time)
     #[arg(long, value_name = "N", requires = "state")]
     pub state_capacity: Option<usize>,
-    /// Folder that external tensor data may be anywhere beneath (default: the model's folder)
+    /// Directory below which external data may be read (default: the model's folder)
     #[arg(long, value_name = "DIR")]
     pub external_data_root: Option<PathBuf>,
 }
@@ -155,20 +155,20 @@ pub struct ModelArgs {
 /// How code is generated.
 #[derive(Args, Debug, Clone)]
 pub struct CodeArgs {
-    /// Optimization level: 0 (required passes only) to 3, or s for small objects: one version of each kernel, loops that are not
-    /// written out, weights in their own size
+    /// Optimization level: 0 (required passes only) to 3, or s for small objects: one version of each kernel, no unrolling, weights in
+    /// their own size
     #[arg(short = 'O', value_name = "LEVEL", value_enum, default_value_t = Level::Three)]
     pub opt_level: Level,
-    /// Round as the model says: without minimal filtering of convolutions, scales folded into weights, joined scales of quantized
-    /// models and other trades of accuracy for speed
+    /// Round as the model says: no minimal filtering of convolutions, no scales folded into weights, no joined scales of quantized models,
+    /// and no other trade of accuracy for speed
     #[arg(long)]
     pub exact: bool,
     /// Target triple (default: this machine's)
     #[arg(long, value_name = "TRIPLE")]
     pub target: Option<String>,
-    /// Processor: a name such as x86-64-v3 or znver3, or `native`. By default compiled objects run on every processor of
-    /// the architecture; on x86-64 they hold hot code also for x86-64-v3 and x86-64-v4, and choose in the first run. For commands that
-    /// run the model the default is `native`
+    /// Processor: a name such as x86-64-v3 or znver3, or `native`. The default for compiled objects is any processor of the architecture;
+    /// on x86-64 they also hold hot code for x86-64-v3 and x86-64-v4, and select it in the first run. The default for commands that run the
+    /// model is `native`
     #[arg(long, value_name = "NAME")]
     pub mcpu: Option<String>,
     /// Widest vectors to use, in bits (default: the widest that the processor has)
@@ -213,23 +213,23 @@ pub struct CompileArgs {
     pub model: ModelArgs,
     #[command(flatten)]
     pub code: CodeArgs,
-    /// Output file (default: the model's name with the extension of what is emitted; `-` is standard output, for text). Its
-    /// extension says what to write: .o or .obj, .a, .h, a shared library of the target (.so, .dylib or .dll), or a form of the
-    /// compiler's own such as .s. With several kinds to emit, the others take their places beside it
+    /// Output file (default: the model's name with the extension of the emitted kind; `-` is standard output, for text). Its extension
+    /// selects what is written: .o or .obj, .a, .h, a shared library of the target (.so, .dylib or .dll), or text such as .s. Further kinds
+    /// are written beside it
     #[arg(short, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Prefix of every symbol (default: the output file's name, of libraries without `lib`)
+    /// Prefix of every symbol (default: the output file's name, without the `lib` prefix of libraries)
     #[arg(long)]
     pub name: Option<String>,
-    /// What to write, several kinds with commas between (default: what the output's extension says, or obj)
+    /// Kinds of output, separated by commas (default: by the output's extension, or obj)
     #[arg(long, value_enum, value_delimiter = ',', value_name = "KIND,...")]
     pub emit: Vec<Emit>,
     /// Write a dependency file for make or ninja that names the model and its external data: FILE, or the output's name with .d.
     /// -MD and -MF FILE mean the same
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub depfile: Option<Option<PathBuf>>,
-    /// C compiler that links shared libraries for the target (default: CC_<target>, of this machine CC or cc, else the GNU one that
-    /// is named after the target)
+    /// C compiler that links shared libraries for the target (default: CC_<target>; for the host CC or cc; otherwise the target's GNU
+    /// compiler)
     #[arg(long, value_name = "PROGRAM")]
     pub linker: Option<OsString>,
     /// Print the graph after a pass (`all`: after each)
@@ -238,7 +238,7 @@ pub struct CompileArgs {
     /// Print the time that every stage takes
     #[arg(long)]
     pub time_passes: bool,
-    /// Say what is done
+    /// Print progress
     #[arg(short, long)]
     pub verbose: bool,
 }
@@ -262,13 +262,13 @@ pub enum Emit {
     So,
     /// The C header alone
     Header,
-    /// The tensor IR after all passes
+    /// Tensor IR after all passes
     Graph,
-    /// The host program: what the model does outside of its kernels
+    /// Host program: what the model does outside of its kernels
     Host,
-    /// The loop IR of every kernel
+    /// Loop IR of every kernel
     Loops,
-    /// The vector IR of every kernel in wide vectors
+    /// Vector IR of every kernel
     Vector,
     /// Cranelift IR of every kernel
     Clif,
@@ -280,7 +280,7 @@ pub enum Emit {
 pub struct CheckArgs {
     #[command(flatten)]
     pub model: ModelArgs,
-    /// More models; of a folder, also the first one, every .onnx file in it and in the folders inside
+    /// More models. A folder, also as the first one, stands for every .onnx file in it and in its subfolders
     #[arg(value_name = "MODEL.onnx|DIR")]
     pub more: Vec<PathBuf>,
     /// Problems as JSON

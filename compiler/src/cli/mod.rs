@@ -42,8 +42,7 @@ use session::Problems;
 /// Whether the process began without a standard output.
 static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Runs the command that the arguments name. Exit codes: 0 all is well, 1 the model or its results are not, or an
-/// output cannot be written, 2 the arguments are wrong.
+/// Runs the command that the arguments name. Exit codes: 0 success; 1 invalid model, wrong results or I/O error; 2 usage error.
 ///
 /// Rust's runtime puts the null device in the place of a standard output that is closed: `stdout_closed` is what was
 /// found before.

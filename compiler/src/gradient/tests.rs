@@ -117,7 +117,7 @@ fn functions_of_one_number() {
         let graph = differentiated(&|b, x| b.unary(function, x[0]), &inputs(&[&[3]]), false);
         match function {
             UnaryFn::Not | UnaryFn::BitNot | UnaryFn::Swap => {
-                assert!(graph.is_err(), "{name} is no function of real numbers");
+                assert!(graph.is_err(), "{name} is not a function of real numbers");
                 continue;
             }
             UnaryFn::IsNan | UnaryFn::IsPosInf | UnaryFn::IsNegInf => continue,
@@ -153,7 +153,7 @@ fn functions_of_two_numbers() {
         ) || function.is_dot();
         if integers {
             let graph = differentiated(&|b, x| b.binary(function, x[0], x[1]), &inputs(&[&[3], &[3]]), false);
-            assert!(graph.is_err(), "{} is no function of real numbers", function.name());
+            assert!(graph.is_err(), "{} is not a function of real numbers", function.name());
             continue;
         }
         // Broadcast one way, the other way, and both ways; ranks that differ; a number with itself.

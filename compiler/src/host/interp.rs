@@ -336,7 +336,7 @@ impl<'p, 'k> Machine<'p, 'k> {
                 }
                 end => return Ok(end),
             },
-            op => return Err(format!("{op:?} is no operation")),
+            op => return Err(format!("{op:?} is not an operation")),
         }
         Ok(End::Next)
     }

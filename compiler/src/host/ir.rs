@@ -232,7 +232,7 @@ impl From<i64> for Operand {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Binary {
-    /// These two wrap: for counters. What they give is no size.
+    /// These two wrap: for counters. Their results are not sizes.
     Add,
     Sub,
     And,

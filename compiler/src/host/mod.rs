@@ -34,6 +34,6 @@ pub struct StepInfo {
     pub bytes: Dim,
     /// 0 for the model's own steps, else the number of the scan body.
     pub scope: usize,
-    /// Why the kernel for the best processors is no leaf kernel, where it could be one.
+    /// Why the kernel for the best processors is not a leaf kernel, where it could be one.
     pub refusal: Option<String>,
 }

@@ -112,6 +112,6 @@ pub fn names(row: &OpDef) -> String {
 pub fn text(attribute: &AttributeProto, bytes: &[u8]) -> Result<String> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(text.to_string()),
-        Err(_) => malformed(format!("attribute {} is no UTF-8", attribute.name())),
+        Err(_) => malformed(format!("attribute {} is not UTF-8", attribute.name())),
     }
 }

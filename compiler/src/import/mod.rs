@@ -5,7 +5,7 @@
 //! does not stop the walk: its outputs are poisoned, what depends on them is only checked as far as types
 //! are not needed, and all problems are given at once.
 //!
-//! This room reads protobuf structs; no other room does. It opens no file: tensors that the model keeps
+//! Only this module reads protobuf structs. It opens no file: tensors that the model keeps
 //! in other files come through [`ExternalData`].
 
 mod attr;

@@ -88,7 +88,7 @@ rules! {
     ValueInfoTwice "value_info_twice" Warning "Graph.value_info"
         "Two entries describe one value; the last one is read."
     SymbolNames "symbol_names" Unchecked "Dimension.dim_param, names"
-        "A name is no C identifier, or two make the same one. Nearly all exporters write such names; the header numbers them."
+        "A name is not a C identifier, or two make the same one. Nearly all exporters write such names; the header numbers them."
     Ir3Initializer "ir_3_initializer" Warning "Graph.initializer"
         "An initializer is not among the inputs, as IR versions before 4 ask; it is a constant all the same."
     InitializerTwice "initializer_twice" Warning "Graph.initializer"

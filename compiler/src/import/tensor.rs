@@ -319,7 +319,7 @@ fn typed_data(proto: &TensorProto, dtype: DType) -> Result<Vec<u8>> {
             for &value in &proto.uint64_data {
                 match u32::try_from(value) {
                     Ok(value) => data.extend_from_slice(&value.to_le_bytes()),
-                    Err(_) => return malformed(format!("{value} is no u32")),
+                    Err(_) => return malformed(format!("{value} is not a u32")),
                 }
             }
             data
@@ -331,7 +331,7 @@ fn typed_data(proto: &TensorProto, dtype: DType) -> Result<Vec<u8>> {
             let code = |&value: &i32| u8::try_from(value).ok().filter(|&code| code < 64).ok_or(value);
             match proto.int32_data.iter().map(code).collect::<std::result::Result<Vec<u8>, i32>>() {
                 Ok(codes) => pack_bits(dtype, &codes),
-                Err(value) => return malformed(format!("{value} is no code of {dtype}")),
+                Err(value) => return malformed(format!("{value} is not a code of {dtype}")),
             }
         }
         _ => {

@@ -52,7 +52,7 @@ pub fn run_bodies(
             check_assumptions(&bodies[taken], symbols, &|_| true)?;
             run_body(taken, captures.iter().map(|&tensor| tensor.clone()).collect(), symbols)
         }
-        _ => Err(Error::internal(Stage::Run, format!("{} is no control flow", op.name()))),
+        _ => Err(Error::internal(Stage::Run, format!("{} is not control flow", op.name()))),
     }
 }
 

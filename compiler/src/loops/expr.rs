@@ -220,7 +220,7 @@ impl Expr {
     /// Type of a value that is computed from operands of these types, or read from elements of the type in `operands[0]`. An
     /// error says what is wrong with them.
     ///
-    /// Constants, indices, variables and registers, whose types their declarations give, are no such value.
+    /// Constants, indices, variables and registers, have the types of their declarations.
     pub fn result(&self, operands: &[DType]) -> Result<DType, String> {
         if let Some(function) = self.function() {
             return result_of(function, operands);
@@ -236,7 +236,7 @@ impl Expr {
                 }
                 _ => Err(format!("four bytes of {operands:?} in {self}")),
             },
-            _ => Err(format!("{self} is no value of operands")),
+            _ => Err(format!("{self} is not a value of operands")),
         }
     }
 }

@@ -151,7 +151,7 @@ impl Verifier<'_> {
         match stmt {
             Stmt::For { var, lo, hi, step, kind, body } => {
                 if self.kernel.vars.get(*var).is_some_and(|decl| decl.dtype != DType::I64) {
-                    return Err(format!("loop variable {var} is no i64"));
+                    return Err(format!("loop variable {var} is not an i64"));
                 }
                 if *step < 1 {
                     return Err(format!("the loop over {var} has step {step}"));

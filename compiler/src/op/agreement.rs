@@ -486,7 +486,7 @@ impl Checker<'_, '_, '_> {
     }
 }
 
-/// That `whole` is no multiple of `parts`.
+/// That `whole` is not a multiple of `parts`.
 fn multiple(whole: &str, parts: &str) -> String {
     format!("{whole} is {V}; it must be a multiple of {parts}, which is {V}")
 }

@@ -196,7 +196,7 @@ fn only(cx: &mut NodeCx<'_, '_>, condition: ValueId, body: &Subgraph, wanted: bo
     else {
         return cx.give(results);
     };
-    // Where the one element begins that is read: 0 where all is well, and else 1, behind it.
+    // The start of the one element that is read: 0 where all is well, otherwise 1, behind it.
     let other = if wanted { cx.b.unary(UnaryFn::Not, condition)? } else { condition };
     let other = cx.b.cast(other, DType::I64)?;
     let start = cx.b.sizes(other, &|_| Some(Dim::ONE))?;

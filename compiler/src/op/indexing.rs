@@ -191,7 +191,7 @@ fn gather_elements(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// Indices whose last axis, the number of axes that they index, is `depth` long where its size is a symbol. Without a depth it
-/// is 1 where there is one axis to index, and else an error, as it decides the rank of the result.
+/// is 1 where there is one axis to index, otherwise an error, as it decides the rank of the result.
 fn with_depth(
     cx: &mut NodeCx<'_, '_>,
     indices: ValueId,
@@ -445,7 +445,7 @@ pub(super) fn trilu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let shape = cx.b.shape(x);
     let [.., rows, columns] = shape.as_slice() else {
-        return malformed(format!("{} is no matrix", cx.b.ty(x)));
+        return malformed(format!("{} is not a matrix", cx.b.ty(x)));
     };
     let row = index_along(cx, rows.clone(), 0, 2)?;
     let column = index_along(cx, columns.clone(), 1, 2)?;

@@ -171,8 +171,8 @@ fn impute(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.b.reshape(y, shape)?])
 }
 
-/// Floats are truncated to integers first. Of equal categories the last one counts. With `zeros` 0, a run in which a value is
-/// no category fails.
+/// Floats are truncated to integers first. Of equal categories the last one counts. With `zeros` 0, a run in which a value is not a
+/// category fails.
 fn one_hot(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let mut x = cx.input(0)?;
     let (given, shape) = (x, cx.b.shape(x));

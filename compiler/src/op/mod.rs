@@ -159,8 +159,8 @@ const FAMILIES: &[&[OpDef]] = &[
     microsoft::text::ROWS,
 ];
 
-/// Lowers one node: reads its inputs and attributes from the context, gives one value per output. Where some of them are no
-/// tensors it gives them by [`NodeCx::give`].
+/// Lowers one node: reads its inputs and attributes from the context, gives one value per output. Where some of them are not tensors it
+/// gives them by [`NodeCx::give`].
 pub type LowerFn = fn(&mut NodeCx<'_, '_>) -> Result<Vec<ValueId>>;
 
 /// One operator at one version.

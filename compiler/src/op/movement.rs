@@ -467,7 +467,7 @@ fn expand(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.b.expand(x, shape)?])
 }
 
-/// The broadcast of a value's shape and a wanted one. A size that data decide is no operand of the broadcast, so that
+/// The broadcast of a value's shape and a wanted one. A size that data decide is not an operand of the broadcast, so that
 /// it fits is an assumption of its own.
 fn expanded_shape(cx: &mut NodeCx<'_, '_>, x: ValueId, wanted: &[Dim]) -> Result<Vec<Dim>> {
     let from = cx.b.shape(x);

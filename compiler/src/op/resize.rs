@@ -355,7 +355,7 @@ fn scaled_axes(b: &mut Builder<'_>, x: ValueId, axes: &[usize], scales: &[f32]) 
 }
 
 /// `floor(size * scale)`, the product in f32: so ONNX's reference and ONNX Runtime. Of a symbolic size it is a formula where it
-/// follows from a small fraction, and else the run computes it.
+/// follows from a small fraction, otherwise the run computes it.
 fn scaled_size(b: &mut Builder<'_>, size: &Dim, scale: f32, scale_value: ValueId) -> Result<Dim> {
     if let Some(size) = size.as_const() {
         return Ok(Dim::from((size as f32 * scale).floor() as i64));

@@ -528,7 +528,8 @@ mod tests {
         case("max").gives(0, &[3, 2, 2, 2], &MAXIMA);
     }
 
-    /// Of each region other samples are the last: those that another region has more of are no maximum. Values of ONNX Runtime.
+    /// Of each region other samples are the last: the additional samples of another region do not count for its maximum. Values of ONNX
+    /// Runtime.
     #[test]
     fn samples_that_a_region_has_not() {
         let rois = [0.5, 1.0, 3.5, 2.5, 0.2, 0.2, 1.2, 3.4, 0.1, 0.1, 2.9, 1.3];

@@ -158,7 +158,7 @@ pub fn known_scalar(cx: &NodeCx<'_, '_>, at: usize) -> Result<Dim> {
 /// What an index is above the element that it says to be wrong.
 const FAR_ABOVE: i64 = 1 << 62;
 
-/// Indices that are `inside` where `valid` holds, and else out of range. A run in which they are used then fails and says of
+/// Indices that are `inside` where `valid` holds, otherwise out of range. A run in which they are used then fails and says of
 /// the element of `value`, i64 of the same shape, which messages call `name`, that it is wrong by `text`: with its number, or not
 /// where the number is that of a string.
 pub fn indices_or_fault(

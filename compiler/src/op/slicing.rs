@@ -251,7 +251,7 @@ fn equal_counts(cx: &mut NodeCx<'_, '_>, rank: usize) -> Result<()> {
     for (at, default) in [(1, 0), (2, i64::MAX)] {
         let value = cx.input(at)?;
         let [length] = &cx.b.shape(value)[..] else {
-            return malformed(format!("{} is no vector", cx.b.ty(value)));
+            return malformed(format!("{} is not a vector", cx.b.ty(value)));
         };
         let name = format!("the number of elements of {}", cx.operand_name(at));
         let equal = Requirement::equal(length.clone(), counts[0].clone());

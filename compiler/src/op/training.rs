@@ -348,6 +348,6 @@ mod tests {
         );
         assert!(two(&[1, 2], &[1., 2.]).run().unwrap_err().message.contains("which it belongs to"));
         let odd = case("Adagrad", 0).input(&[1], &[1f32]).input(&[1], &[1f32]);
-        assert!(odd.run().unwrap_err().message.contains("2 tensors are no 3 groups"));
+        assert!(odd.run().unwrap_err().message.contains("2 tensors are not 3 groups"));
     }
 }

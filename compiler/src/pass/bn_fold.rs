@@ -191,7 +191,7 @@ fn root(graph: &Graph, node: &Node, uses: &Uses) -> Option<Root> {
             let Node { op: Op::Map(MapFn::Cast { .. }), inputs, .. } = producer(graph, x)? else {
                 return None;
             };
-            // Those of 16 bits are no sums, and likely to be quantized to 16 bits again.
+            // Those of 16 bits are not sums, and likely to be quantized to 16 bits again.
             let dtype = graph.ty(inputs[0]).dtype;
             (dtype.is_int() && dtype.bits() != 16).then_some(Root::Integers { x, factor })
         }

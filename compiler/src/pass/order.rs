@@ -2,7 +2,7 @@
 //!
 //! Of four products of a byte of u8 with one of i8, two have a sum that fits 16 bits, for any byte of u8, where the
 //! positive ones of the two weights have a sum of at most 128, and so have the negative ones (255 * 128 < 2^15). The sums of both
-//! pairs are then one instruction (`vpmaddubsw`), which else would saturate: without it, bytes are widened to 16 bits first. It
+//! pairs are then one instruction (`vpmaddubsw`), which otherwise would saturate: without it, bytes are widened to 16 bits first. It
 //! is enough that one of the columns of a panel's row has a greater sum. Such rows are many where weights are scaled by channel,
 //! so each panel has its rows in an order of its own, which the kernel reads: those with short sums first, the same number in all panels.
 

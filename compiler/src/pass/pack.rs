@@ -474,7 +474,7 @@ fn side_by_side(b: &mut Builder, rhs: ValueId, axis: usize, depth: usize) -> Res
     let Some(groups) = steps.exact_div(&Dim::from(depth)) else {
         return Err(Error::internal(
             Stage::Pass,
-            format!("{steps} steps of small integers are no multiple of {depth}"),
+            format!("{steps} steps of small integers are not a multiple of {depth}"),
         ));
     };
     shape.truncate(axis);
@@ -634,7 +634,7 @@ mod tests {
         }
     }
 
-    /// What is repeated along a batch axis that a transposition moves is no right-hand side of more rows.
+    /// A value repeated along a batch axis that a transposition moves does not become a right-hand side of more rows.
     #[test]
     fn repeated_values_of_a_transposed_batch() {
         for size in [2, 3] {

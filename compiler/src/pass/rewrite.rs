@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(groups(&[2, 3], &[2]), None);
     }
 
-    /// NaN is no number that an identity could be found by.
+    /// No identity is found by a NaN.
     #[test]
     fn a_splat_is_a_number() {
         use crate::graph::Tensor;

@@ -102,7 +102,7 @@ impl Digits {
         left.is_empty().then_some(axes)
     }
 
-    /// A constant behind a view of it; `None` where the operation is no view, or one that these lists cannot say.
+    /// A constant behind a view of it; `None` where the operation is not a view, or one that these lists cannot say.
     fn behind(&mut self, graph: &Graph, leaf: &Leaf) -> Option<Leaf> {
         let (op, inputs) = definition(graph, leaf.value)?;
         let own = sizes(graph, *inputs.first()?)?;

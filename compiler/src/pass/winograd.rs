@@ -97,7 +97,7 @@ impl Conv {
         let [images, height, width, filters] = shape[..] else { return None };
         let channels = usize::try_from(channels).ok()?;
         let parts = [images, height, width, channels, filters];
-        // The product of all parts, with room for the squares and bytes, is a number that can be counted with.
+        // The product of all parts, with room for the squares and bytes, must fit a usize.
         let size = parts.iter().try_fold(256usize, |size, &part| size.checked_mul(part))?;
         (size > 0 && size < 1 << 50).then_some(Conv {
             dtype: graph.ty(inputs[0]).dtype,

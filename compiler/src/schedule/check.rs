@@ -183,7 +183,7 @@ fn check_kind(graph: &Graph, program: &Program, id: GroupId, group: &Group) -> R
     if group.kind == GroupKind::Contract {
         let lhs = graph.nodes[group.anchor].inputs[0];
         if affine_view(graph, lhs, &|value| materialised(program, value)).is_none() {
-            return fault(format!("{lhs}, the left operand of {id}, is no affine view of a buffer"));
+            return fault(format!("{lhs}, the left operand of {id}, is not an affine view of a buffer"));
         }
     }
     Ok(())

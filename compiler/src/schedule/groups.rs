@@ -24,7 +24,7 @@ pub(super) const MAX_INPUTS: usize = 24;
 /// Elements of a concatenation up to which it is a chain of selects in its reader.
 const SMALL_CONCAT: i64 = 1024;
 
-/// The result of this room's first step.
+/// The result of the schedule's first step.
 pub(super) struct Grouping {
     pub groups: PrimaryMap<GroupId, Group>,
     pub controls: Vec<NodeId>,

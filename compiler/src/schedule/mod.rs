@@ -2,7 +2,7 @@
 //! low, and one arena planned from liveness.
 //!
 //! A *group* becomes one kernel. A value is *materialised* (it has a buffer) or *inlined* (it exists only
-//! as an expression inside the groups that read it). The result of this room, [`Program`], is all that
+//! as an expression inside the groups that read it). The result of this module, [`Program`], is all that
 //! lowering and code generation read.
 
 mod chain;

@@ -27,8 +27,8 @@ use Narrow::{Bf16, Dot};
 /// A processor, as gcc and clang name it: what it has for narrow types, kibibytes of the first-level data cache, its ways, and
 /// kibibytes of the second level. Where a processor is made with several sizes, a common one.
 ///
-/// Names and features are those of gcc's `aarch64-cores.def` and LLVM's `AArch64Processors.td`, which agree but for tsv110,
-/// whose products of bytes only LLVM knows. Caches are common ones of the core, for Apple's of the large cores; only speed
+/// Names and features come from gcc's `aarch64-cores.def` and LLVM's `AArch64Processors.td`, which agree except that only LLVM knows the
+/// products of bytes of tsv110. Caches are common ones of the core, for Apple's of the large cores; only speed
 /// depends on them.
 type Row = (&'static str, Narrow, usize, usize, usize);
 

@@ -157,7 +157,7 @@ impl Target {
         self.levels().find_map(|level| level.wide)
     }
 
-    /// Which products of bytes graphs are made for: those of the least level that has such. The levels below it have the
+    /// Which products of bytes graphs are made for: those of the lowest level that has them. The levels below it have the
     /// same ones by several instructions each.
     pub fn dot(&self) -> Option<Signs> {
         self.levels().find_map(|level| level.wide?.dot)
@@ -194,8 +194,8 @@ impl Target {
         self.wide.is_some_and(|isa| isa.has(Op::AddDotPairs(Lanes::X4)))
     }
 
-    /// Whether all that this level has more than the one before it serves narrow types, of which
-    /// [`Target::adds_byte_products`] and [`Target::adds_bf16`] tell: kernels without these are the same.
+    /// Whether all that this level has more than the one before it serves narrow types, see [`Target::adds_byte_products`] and
+    /// [`Target::adds_bf16`]: kernels without these are the same.
     pub fn adds_narrow_types_only(&self, before: &Target) -> bool {
         let without = |isa: Isa| Isa { dot: None, has_tiles: false, has_bf16: false, ..isa };
         let same_caches = (self.l1_bytes, self.l1_ways, self.l2_bytes)
@@ -298,7 +298,7 @@ impl Target {
         Target { wide: None, upgrades: vec![], ..self }
     }
 
-    /// The form of the records by which unwinders walk through functions; none in objects for programs without an operating system.
+    /// Unwind-record format; none in objects for programs without an operating system.
     pub fn unwind_records(&self) -> Option<Records> {
         match (self.triple.binary_format, self.triple.architecture) {
             (BinaryFormat::Coff, Architecture::X86_64) => Some(Records::X64),
@@ -355,7 +355,7 @@ impl Target {
     }
 }
 
-/// The triple as Cranelift is told it: code for UEFI has the calling convention of Windows.
+/// The triple as passed to Cranelift: code for UEFI has the calling convention of Windows.
 fn code_triple(triple: &Triple) -> Triple {
     match triple.operating_system {
         OperatingSystem::Uefi => Triple { operating_system: OperatingSystem::Windows, ..triple.clone() },

@@ -49,7 +49,7 @@ pub(super) fn names() -> Vec<&'static str> {
     CPUS.iter().map(|row| row.0).collect()
 }
 
-/// Without a name, the baseline; so is this machine's own processor, of which nothing is asked.
+/// Without a name, the baseline; so is this machine's own processor, which is not queried.
 pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
     let cpu = mcpu.unwrap_or(BASELINE);
     let name = if cpu == "native" && is_host(&triple) { BASELINE } else { cpu };

@@ -13,8 +13,8 @@ use crate::error::Result;
 use crate::vector::ir::Signs;
 use crate::vector::isa::{Convention, Isa};
 
-/// What `cpuid` must report: bits of its registers by leaf, and the register states that the operating system must
-/// save, as XCR0 tells, or must first be asked to save.
+/// What `cpuid` must report: bits of its registers by leaf, and the register states that the operating system must save, as XCR0 reports,
+/// or must first be asked to save.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Requirement {
     leaf1_ecx: u32,

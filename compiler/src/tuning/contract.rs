@@ -7,8 +7,7 @@ use crate::graph::{DType, Dim, PAIR_DEPTH};
 use crate::loops::tiles::{MAX_ROW_BYTES, MAX_ROWS};
 use crate::target::Target;
 
-/// Bytes in a row of a panel from which on more rows than it takes to hide the latency of sums pay: a wide panel is read
-/// less often for more rows.
+/// Minimum bytes of a panel row for which tiles taller than latency requires pay off: a wide panel is read less often for more rows.
 const WIDE_PANEL: usize = 64;
 
 /// Most rows of a tile, of narrow panels and of wide ones.

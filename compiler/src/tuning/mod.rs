@@ -83,7 +83,7 @@ impl Settings {
         for word in text.split_whitespace() {
             let pair = word.split_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
             let Some((name, value)) = pair else {
-                return Err(usage(format!("`{word}` is no setting such as rows=4")));
+                return Err(usage(format!("`{word}` is not a setting such as rows=4")));
             };
             if settings.get(name).is_some() {
                 return Err(usage(format!("`{name}` is set twice")));

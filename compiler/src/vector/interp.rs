@@ -140,21 +140,21 @@ impl Machine<'_> {
     fn int(&self, reg: Reg) -> Step<i64> {
         match self.get(reg)? {
             Value::Int(value) => Ok(value),
-            _ => Err(format!("{reg} is no general register")),
+            _ => Err(format!("{reg} is not a general register")),
         }
     }
 
     fn vector(&self, reg: Reg) -> Step<[u8; VECTOR]> {
         match self.get(reg)? {
             Value::Vector(bytes) => Ok(bytes),
-            _ => Err(format!("{reg} is no vector")),
+            _ => Err(format!("{reg} is not a vector")),
         }
     }
 
     fn mask(&self, reg: Reg) -> Step<u64> {
         match self.get(reg)? {
             Value::Mask(bits) => Ok(bits),
-            _ => Err(format!("{reg} is no mask")),
+            _ => Err(format!("{reg} is not a mask")),
         }
     }
 

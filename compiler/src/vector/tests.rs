@@ -207,7 +207,7 @@ fn the_verifier_refuses() {
     refused("block0(g0): g0 = const int 1 return 0", "is defined in block0 and again in block0");
     refused("block0(g0): g1 = add int g0 return 0", "1 register operands, expected 2");
     refused("block0(g0): v1 = splat b32x8 0x1 v2 = add f32x8 v1, each [v1] return 0", "expected Int");
-    refused("block0(g0): v1 = load b32x8 each [g0] return 0", "no place for a vector");
+    refused("block0(g0): v1 = load b32x8 each [g0] return 0", "not a place for a vector");
     refused("block0(g0): store b32x8 g0, [g0] return 0", "expected Vec");
     refused("block0(g0): load b32x8 [g0] return 0", "the result is missing");
     refused("block0(g0): g1 = shl int 64, g0 return 0", "a shift by 64");

@@ -119,7 +119,7 @@ fn verify_inst(func: &Func, inst: &Inst) -> Result<(), String> {
     let uses = match (shape.mem, inst.mem) {
         (MemUse::Never, Some(_)) => return Err("an operand in memory is not possible".into()),
         (MemUse::Always, Some(Mem::Constant(_) | Mem::Each(_))) => {
-            return Err("the operand is no place for a vector".into());
+            return Err("the operand is not a place for a vector".into());
         }
         (_, Some(Mem::Each(_))) if lanes(inst.op).is_some_and(Lanes::is_scalar) => {
             return Err("an element for every lane of one".into());

@@ -18,7 +18,7 @@ fn libraries_lose_lib_in_the_names_of_symbols_and_headers() {
         ("libnet.a", "net.h", "net_run"),
         ("libshared.so", "shared.h", "shared_run"),
         ("lib.a", "lib.h", "lib_run"),
-        // An object is no library.
+        // An object is not a library.
         ("libobject.o", "libobject.h", "libobject_run"),
     ] {
         let run = onnxc(folder.path(), &["digits.onnx", "-o", output]);

@@ -16,7 +16,7 @@ fn sample() -> Option<(usize, [f32; 64])> {
 
 fn main() -> ExitCode {
     let Some((label, image)) = sample() else {
-        eprintln!("the sample is no label and 64 pixels");
+        eprintln!("the sample is not a label and 64 pixels");
         return ExitCode::FAILURE;
     };
     let mut model = digits::Digits::new();

@@ -57,7 +57,7 @@ def texts_in(array):
         elif isinstance(text, bytes):
             pieces.append(text)
         else:
-            raise TypeError(f"{text!r} is no text")
+            raise TypeError(f"{text!r} is not a text")
     joined = np.frombuffer(b"".join(pieces) or b"\0", np.uint8)
     records = np.zeros(len(pieces), _TEXT)
     sizes = np.fromiter(map(len, pieces), np.uintp, len(pieces))

@@ -399,8 +399,8 @@ def _result(port, tensor, shape, buffer):
 class State:
     """Tensors that stay from one run to the next, such as caches of keys and values, in one block of memory.
 
-    `Model.state` makes one from the sizes of symbols, such as `model.state(batch=1, capacity=4096)`; a symbol whose name is no
-    word of Python is given by `**{"past.capacity": 4096}`, and one that is not given is 0.
+    `Model.state` makes one from the sizes of symbols, such as `model.state(batch=1, capacity=4096)`; a symbol whose name is not a Python
+    identifier is given by `**{"past.capacity": 4096}`, and one that is not given is 0.
     """
 
     def __init__(self, description, sizes):

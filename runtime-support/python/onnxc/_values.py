@@ -57,7 +57,7 @@ def array_of(port, value):
 def pack(value, given):
     """The array of each port, or None for a default that is taken.
 
-    Raises TypeError where `given` is no such value.
+    Raises TypeError where `given` is not of that type.
     """
     ports = value.ports
     kind = ports[0].part

@@ -257,7 +257,7 @@ class Values(unittest.TestCase):
         self.assertEqual((y.dtype, y.tolist()), (object, [["é!"], ["!"], ["a text of more than sixteen bytes!"]]))
         self.assertEqual(loaded(a.astype(object), np.array("?", object))["y"][1, 0], "?")
         self.assertEqual(loaded([[b"x"]], "y")["y"].tolist(), [["xy"]])
-        with self.assertRaisesRegex(TypeError, "input `a`: 3 is no text"):
+        with self.assertRaisesRegex(TypeError, "input `a`: 3 is not a text"):
             loaded(np.array([[3]], object), "!")
 
     def test_sequences(self):

@@ -100,7 +100,7 @@ def loop(n):
         else:
             nodes.append(helper.make_node("Identity", [source], [f"next{at}"]))
         nexts.append(info(f"next{at}", kind, state.ndim))
-        # What grows is no scan output.
+        # What grows is not a scan output.
         if source == f"state{at}" and n.chance(0.6):
             nodes.append(helper.make_node("Identity", [source], [f"scanned{at}"]))
             scanned.append(info(f"scanned{at}", kind, state.ndim))

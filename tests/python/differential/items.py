@@ -28,7 +28,7 @@ class Optional:
 
 
 def is_other(value):
-    """Whether a value is no dense tensor."""
+    """Whether a value is not a dense tensor."""
     return isinstance(value, (Sequence, Optional))
 
 

@@ -2,7 +2,7 @@
 
 Floats are multiples of 1/8 of small magnitude, so that every result is exact. What is known of a value's sizes while
 drawing: a number, or a token, equal for equal sizes. `varies` are the loops in whose iterations a value or size is not
-the same; what varies is no scan output.
+the same; what varies is not a scan output.
 """
 
 from dataclasses import dataclass

@@ -168,7 +168,7 @@ def pad(n):
     if n.has("value"):
         n.maybe("value", float(np.float32(n.rng.uniform(-2, 2))))
         return
-    # 0 is no number of float8e8m0.
+    # float8e8m0 has no 0.
     if mode == "constant" and (n.chance(0.6) or n.type() == "float8e8m0"):
         n.add(n.draw(0, ()))
     if n.since >= 18 and len(axes) < x.ndim or axes != sorted(axes):

@@ -6,7 +6,7 @@ The families are in files of their own; each registers itself here.
 import numpy as np
 
 DOMAIN = "com.microsoft"
-# Far below zero the two terms of a GELU cancel: what is left of a rounded one is no measure of an error. Ours is 4e-9 times the
+# Far below zero the two terms of a GELU cancel: the rest of a rounded one does not measure an error. Ours is 4e-9 times the
 # argument at most, that of ONNX Runtime ten times as much.
 GELU_MAGNITUDE = 2.0**-6
 RECIPES = {}

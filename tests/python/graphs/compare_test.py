@@ -80,7 +80,7 @@ def rules():
     # (4 + 1/2) * 7 / 9 - 1/2 is 3, and 2.9999999999999996 in f64.
     assert resize(image(7, 1), (9, 1), **floor)
     assert not resize(image(7, 1), (14, 1), **floor)
-    # Whole positions that are exact in all numbers are no reason.
+    # Whole positions that are exact in all numbers are not a reason.
     assert not by_scale(image(7, 3), (2, 2), coordinate_transformation_mode="asymmetric", **floor)
     assert not by_scale(image(7, 3), (2, 2), coordinate_transformation_mode="half_pixel_symmetric")
     assert by_scale(image(7, 3), (2, -1e-40)) and by_scale(image(7, 3), (0, 1)) and not by_scale(image(7, 3), (0.5, 1))

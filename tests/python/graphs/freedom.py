@@ -179,7 +179,7 @@ no_index = some(lambda array: ~(np.abs(array) < 2.0**62))
 
 
 def far_rois(vertex, arrays):
-    """Which of a number and NaN is the greater, and where a region is whose corners are no integers."""
+    """Which of a number and NaN is the greater, and the place of a region with corners that are not integers."""
     return nan(vertex, arrays) or bool((~(np.abs(floats(vertex, arrays)[1]) < 1e9)).any())
 
 

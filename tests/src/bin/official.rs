@@ -54,7 +54,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     for (way, ids) in wanted {
         let cases: Vec<Case> = cases.iter().filter(|case| ids.contains(case.id.as_str())).cloned().collect();
         if cases.len() != ids.len() {
-            return Err(format!("some of {ids:?} are no official tests").into());
+            return Err(format!("some of {ids:?} are not official tests").into());
         }
         for cases in cases.chunks(BATCH) {
             let wrong = run(way, cases)?;

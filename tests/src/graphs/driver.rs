@@ -301,7 +301,7 @@ pub struct Summary {
     pub statuses: usize,
     pub symbolic: usize,
     pub blocks: BTreeMap<String, usize>,
-    /// Graphs that should compile and are no programs of control flow alone; of these, those with a fusion group of
+    /// Graphs that should compile and are not programs of control flow alone; of these, those with a fusion group of
     /// three nodes or more.
     pub drawn: usize,
     pub fused: usize,

@@ -90,7 +90,7 @@ pub fn rows() -> Vec<Row> {
         row(
             166,
             "Subgraph",
-            "IR 4: an initializer is no input",
+            "IR 4: an initializer is not an input",
             &repeat(
                 "(int64 i, bool k, float[2] s) => (bool k2, float[2] t) <float[2] s = {1, 2}> { k2 = Identity(k) t = Add(s, x) }",
             ),

@@ -290,7 +290,7 @@ fn attribute_rows() -> Vec<Row> {
             "UTF-8",
             "(float[2] x) => (float[4] y) <int64[2] p = {1, 1}> { y = Pad<mode = \"edge\">(x, p) }",
             |m| node(m, 0).attribute[0].s = Some(vec![0xff, 0xfe].into()),
-            Refused("attribute mode is no UTF-8"),
+            Refused("attribute mode is not UTF-8"),
         ),
         row(
             146,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A model is a graph and the functions behind it. `float[*]` has no rank, a name without a type no type; names that are not words are
-//! quoted, and `""` is no name. Bodies are values of attributes: `then_branch = () => (float[2] t) { ... }`.
+//! quoted, and `""` is not a name. Bodies are values of attributes: `then_branch = () => (float[2] t) { ... }`.
 
 use onnxc_proto::attribute_proto::AttributeType;
 use onnxc_proto::tensor_proto::DataType;
@@ -247,7 +247,7 @@ impl<'t> Parser<'t> {
         let dims = ty.shape.unwrap_or_default().dim;
         let dims = dims.iter().map(|dim| match &dim.value {
             Some(onnxc_proto::tensor_shape_proto::dimension::Value::DimValue(size)) => *size,
-            _ => panic!("a size of a tensor is no number"),
+            _ => panic!("a size of a tensor is not a number"),
         });
         self.expect("{");
         let texts = self.list("}", |parser| match parser.sees("\"") {

@@ -145,7 +145,7 @@ fn gradient_rows() -> Vec<Row> {
         ),
         gradient(
             384,
-            "y is no value",
+            "y is not a value",
             "(float[2] x) => (float[2] d) { l = Neg(x) d = ai.onnx.preview.training.Gradient<xs = [\"x\"], y = \"zz\">(x) }",
             Refused("y names `zz`"),
         ),

@@ -41,7 +41,7 @@ fn inputs_whose_output_has_another_type_are_not_alone() {
     assert_eq!(found(&text("present.scale")), ["past.key=present.key"]);
 }
 
-/// A column of a value of another kind is no state, even where its type is the other tensor's.
+/// A column of a value of another kind is not a state, even where its type is the other tensor's.
 #[test]
 fn parts_of_values_are_no_state() {
     let text = r#"graph "halves" {
@@ -109,7 +109,7 @@ fn looped(more: &str, last: &str) -> String {
     )
 }
 
-/// A first and a last state of a loop are a pair; what is computed from the last one, or is no state, is none.
+/// A first and a last state of a loop are a pair; a value computed from the last one, or that is not a state, is none.
 #[test]
 fn states_of_loops_are_carried_as_they_are() {
     assert_eq!(found(&looped("", "v4")), ["h=last"]);

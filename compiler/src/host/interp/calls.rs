@@ -68,7 +68,7 @@ impl<'p> Machine<'p, '_> {
                 Ok(())
             }
             Some(size) => Err(format!("a block of {size} bytes is given back as {bytes}")),
-            None => Err(format!("{block:#x} is no block of the run")),
+            None => Err(format!("{block:#x} is not a block of the run")),
         }
     }
 

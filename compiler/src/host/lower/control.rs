@@ -82,7 +82,7 @@ impl<'p> StepWriter<'_, 'p> {
             regions.push(self.b.close());
         }
         let Ok([then, otherwise]) = <[_; 2]>::try_from(regions) else {
-            return Err(internal(format!("{} is no choice of two", work.node)));
+            return Err(internal(format!("{} is not a choice of two", work.node)));
         };
         self.b.if_else(Condition::Value(condition), then, otherwise);
         Ok(())
@@ -94,7 +94,7 @@ impl<'p> StepWriter<'_, 'p> {
         let (GraphOp::Scan { trip, conditional, states, scans, .. }, [(body, functions)]) =
             (&node.op, work.bodies)
         else {
-            return Err(internal(format!("{} is no loop", work.node)));
+            return Err(internal(format!("{} is not a loop", work.node)));
         };
         let frame = body.frame();
         self.body_frame(frame, work.scratch)?;

@@ -115,7 +115,7 @@ impl Sizes {
         Ok(combine(self, b, x, y))
     }
 
-    /// The larger, times 1 where both are that at least, and else 0.
+    /// The larger, times 1 where both are that at least, otherwise 0.
     fn broadcast(&mut self, b: &mut Builder, x: Operand, y: Operand) -> Operand {
         let (most, least) = (b.binary(Binary::Max, x, y), b.binary(Binary::Min, x, y));
         let some = b.binary(Binary::Min, least, 1);

@@ -35,7 +35,7 @@ fn scan_body(graph: &Graph) -> (&Graph, &[ValueId]) {
     let node = &graph.nodes[*graph.order.last().unwrap()];
     match &node.op {
         Op::Scan { body, .. } => (body, &node.inputs),
-        other => panic!("{} is no scan", other.name()),
+        other => panic!("{} is not a scan", other.name()),
     }
 }
 

@@ -107,7 +107,7 @@ fn malformed_tensors_are_refused() {
     fails(&ints(DType::I8, &[1], &[256]), Kind::Malformed, "256 does not fit i8");
     fails(&ints(DType::U8, &[1], &[-129]), Kind::Malformed, "does not fit");
     let wide = TensorProto { uint64_data: vec![1 << 32], ..tensor(DType::U32, &[1]) };
-    fails(&wide, Kind::Malformed, "is no u32");
+    fails(&wide, Kind::Malformed, "is not a u32");
     fails(&tensor(DType::Str, &[1]), Kind::Malformed, "0 strings for a tensor of shape [1]");
     fails(&raw(DType::Str, &[0], &[1]), Kind::Malformed, "raw or external");
     let latin = TensorProto { string_data: vec![vec![0xe9].into()], ..tensor(DType::Str, &[1]) };

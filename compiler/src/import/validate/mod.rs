@@ -208,7 +208,7 @@ impl<'m> Validator<'m> {
             for tensor in graph.initializer.iter().filter(|tensor| !inputs.contains(tensor.name())) {
                 self.warn(Rule::Ir3Initializer, || {
                     format!(
-                        "initializer `{}` is no input of the graph; in IR version {version} each must be one",
+                        "initializer `{}` is not an input of the graph; in IR version {version} each must be one",
                         tensor.name()
                     )
                 });

@@ -187,7 +187,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// `d = n + value`; x16 may be `d`, and is no operand else.
+    /// `d = n + value`; x16 may be `d`, but no other operand.
     pub fn add(&mut self, d: u8, n: u8, value: i64) {
         let (op, size) =
             if value < 0 { (inst::SUB_IMM, value.wrapping_neg()) } else { (inst::ADD_IMM, value) };

@@ -690,7 +690,7 @@ fn function(mnemonic: Mnemonic, imm: u8) -> Box<dyn Fn([u32; 3]) -> u32> {
             };
             return Box::new(move |[_, a, b]| all(holds(f(a), f(b))));
         }
-        _ => panic!("{mnemonic:?} is no instruction of a leaf kernel"),
+        _ => panic!("{mnemonic:?} is not an instruction of a leaf kernel"),
     };
     Box::new(fixed)
 }

@@ -24,7 +24,7 @@ impl Math<'_> {
         let base = self.bind(abs(a.clone()));
         let power = match dtype {
             DType::F64 => self.positive_power(base.clone(), b.clone()),
-            // Off by 2^-44, which a narrower type does not show. An infinite power of 1 is no product with its logarithm.
+            // Off by 2^-44, which a narrower type does not show. An infinite power of 1 does not follow from its logarithm.
             _ => {
                 let log = self.log64(base.clone());
                 let log = self.bind(log);

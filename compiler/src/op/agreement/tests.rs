@@ -67,11 +67,11 @@ fn texts_name_what_their_rows_have() {
             for name in plain {
                 // Attributes may be in capitals, too: K and N of some products are.
                 if name.starts_with(|c: char| c.is_ascii_lowercase()) && !attribute(name) {
-                    fail(&format!("{name} is no attribute"));
+                    fail(&format!("{name} is not an attribute"));
                 }
             }
             if let Some(name) = shapes.into_iter().find(|name| !input(name)) {
-                fail(&format!("{name} is no input"));
+                fail(&format!("{name} is not an input"));
             }
         }
     }

@@ -142,7 +142,7 @@ pub(crate) fn choose(then: GraphProto, otherwise: GraphProto) -> NodeProto {
     node("y = If(c)").with(subgraph("then_branch", then)).with(subgraph("else_branch", otherwise))
 }
 
-/// The bodies know of a tensor that they take from around them what is known there: a shape is no data to be read.
+/// The bodies know the facts of a tensor that they take from around them: a known shape is not read from data.
 #[test]
 fn bodies_know_the_shapes_around_them() {
     let then = graph(&[], nodes(&["t = Expand(k, s)"]), &["t"]);

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::graph::{Builder, DType, ValueId};
 
 impl ItemType {
-    /// The type of tensors of either type: one of several ranks, where theirs differ. `None` where one is no tensor.
+    /// The type of tensors of either type: one of several ranks, where theirs differ. `None` where one is not a tensor.
     pub fn of_any_rank(&self, other: &ItemType) -> Option<ItemType> {
         let ([least, most], [other_least, other_most]) = (self.ranks()?, other.ranks()?);
         let layout = Layout::AnyRank { least: least.min(other_least), most: most.max(other_most) };

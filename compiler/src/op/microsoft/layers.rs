@@ -213,7 +213,7 @@ fn skip_layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![b.cast(y, to)?, mean, inverse, b.cast(sum, to)?])
 }
 
-/// The mean is no part of the norm, and 0.
+/// The mean is not part of the norm, and 0.
 fn skip_simplified_layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, skip, gamma) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
     let (bias, epsilon) = (cx.optional(3), cx.float("epsilon")?);

@@ -177,7 +177,7 @@ fn q_moe(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         if let Some(block) = block
             && own.as_const().is_some_and(|own| own % block != 0)
         {
-            return malformed(format!("{own} columns of fc{} are no whole blocks of {block}", number + 1));
+            return malformed(format!("{own} columns of fc{} are not whole blocks of {block}", number + 1));
         }
         if (cx.b.rank(scales) == 3) != block.is_some() {
             return malformed(format!(

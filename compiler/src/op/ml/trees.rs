@@ -180,7 +180,7 @@ fn forest(cx: &mut NodeCx<'_, '_>, votes: &str) -> Result<Forest> {
     for (at, &id) in targets.iter().enumerate() {
         let Place::Leaf(leaf) = place(of_trees[at], of_nodes[at])? else {
             return malformed(format!(
-                "node {} of tree {} votes, and is no leaf",
+                "node {} of tree {} votes, but is not a leaf",
                 of_nodes[at], of_trees[at]
             ));
         };
@@ -515,7 +515,7 @@ mod tests {
             ),
             (regressor().int("n_targets", 1), "a leaf votes for target 1 of 1"),
             (regressor().int("n_targets", 0), "n_targets is 0"),
-            (regressor().ints("target_nodeids", &[0, 2]), "node 0 of tree 4 votes, and is no leaf"),
+            (regressor().ints("target_nodeids", &[0, 2]), "node 0 of tree 4 votes, but is not a leaf"),
             (regressor().floats("base_values", &[1.0, 2.0, 3.0]), "3 base_values for 2 targets"),
             (regressor().str("aggregate_function", "MEAN"), "it may be one of AVERAGE, SUM, MIN, MAX"),
             (regressor().ints("nodes_treeids", &[]), "nodes_nodeids has 3 entries, and there are 0 nodes"),

@@ -216,7 +216,7 @@ fn seeds_and_streams() {
     let seeded = |seed: f32| bits(&of().float("seed", seed), 5);
     assert_eq!(seeded(1.5), bits(&of().float("seed", 1.5), 99), "the run's seed does not matter");
     assert_ne!(seeded(1.5), seeded(1.25));
-    assert_ne!(seeded(f32::from_bits(5)), bits(&of(), 5), "an attribute is no seed of a run");
+    assert_ne!(seeded(f32::from_bits(5)), bits(&of(), 5), "an attribute is not a seed of a run");
     assert!(of().float("seed", 1.5).lower().unwrap().0.seed.is_none());
 }
 

@@ -305,7 +305,7 @@ impl Select<'_> {
                 self.first(op, vec![a, b], None)
             }
             Atom::Broadcast(a, b) => {
-                // The larger, times 1 where both are that at least, and else 0.
+                // The larger, times 1 where both are that at least, otherwise 0.
                 let (a, b) = (self.dim(a)?, self.dim(b)?);
                 let (most, least) =
                     (self.first(Op::MaxInt, vec![a, b], None), self.first(Op::MinInt, vec![a, b], None));

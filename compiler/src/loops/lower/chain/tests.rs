@@ -323,7 +323,7 @@ fn all_kinds_of_attention() {
             batch,
             group,
             q: 1 + pick(60),
-            // A row of one element that is known is no row.
+            // A row of one known element does not count as a row.
             k: 1 + pick(69) + usize::from(!symbolic),
             depth: 1 + pick(20),
             columns: 1 + pick(40),

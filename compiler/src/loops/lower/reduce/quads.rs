@@ -138,7 +138,7 @@ impl Lowering<'_> {
                     let inner: Vec<Index> =
                         row.iter().chain([&tap]).map(|&at| Index::int(at as i64)).collect();
                     let Some(bytes) = self.bytes_at(job, &job.element(place, &inner))? else {
-                        return internal(format!("{} is no product of bytes everywhere", job.x));
+                        return internal(format!("{} is not a product of bytes everywhere", job.x));
                     };
                     products.push(bytes);
                 }

@@ -138,7 +138,7 @@ fn given_parts(b: &mut Builder<'_>, x: ValueId, axis: usize, sizes: ValueId) -> 
     with_sizes(b, &shape, axis, sizes, data)
 }
 
-/// A sequence of parts that have these sizes, a vector, along an axis, and else the dims of `shape`.
+/// A sequence of parts with these sizes, a vector, along an axis, and with the other dims of `shape`.
 fn with_sizes(
     b: &mut Builder<'_>,
     shape: &[Dim],

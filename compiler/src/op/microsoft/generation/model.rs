@@ -356,8 +356,8 @@ struct Encoded {
     started: Option<(ValueId, Vec<ValueId>)>,
 }
 
-/// Runs the encoder of a node. Its results are known by their names where these are those of the decoder's inputs, and else by
-/// their order.
+/// Runs the encoder of a node. Its results are known by their names where these are those of the decoder's inputs, otherwise by their
+/// order.
 fn encode(
     cx: &mut NodeCx<'_, '_>,
     decoder: &Decoder,
