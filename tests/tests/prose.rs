@@ -1,9 +1,11 @@
 //! Plain English: documents, comments, messages and help texts avoid the habits in `HABITS`. Code is not read: neither identifiers, nor
 //! fenced blocks, nor text between backquotes.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 /// A habit: what to write instead, and its patterns. A pattern is a list of tokens, each a list of alternatives; `_` is any word, `%`
 /// any token but "there", and `$` the end of a sentence.
@@ -316,16 +318,39 @@ fn lines(text: &str, line: usize, prose: &mut Prose, strip: impl Fn(&str) -> &st
     last
 }
 
-fn matches(pattern: &str, tokens: &[Token]) -> bool {
+type Pattern = Vec<Vec<&'static str>>;
+
+fn pattern(text: &'static str) -> Pattern {
+    text.split(' ').map(|part| part.split('|').collect()).collect()
+}
+
+/// All patterns, each with its advice, by their first words; under "%" those that begin with any word.
+static PATTERNS: LazyLock<HashMap<&str, Vec<(Pattern, &str)>>> = LazyLock::new(|| {
+    let mut all: HashMap<&str, Vec<(Pattern, &str)>> = HashMap::new();
+    for habit in HABITS {
+        for text in habit.patterns {
+            let pattern = pattern(text);
+            for first in &pattern[0] {
+                all.entry(first).or_default().push((pattern.clone(), habit.instead));
+            }
+        }
+    }
+    all
+});
+
+/// What a sentence has at most one of.
+static CHAINED: LazyLock<[Pattern; 2]> = LazyLock::new(|| [pattern("whose"), pattern("that|those of")]);
+
+fn matches(pattern: &Pattern, tokens: &[Token]) -> bool {
     let mut tokens = tokens.iter();
-    pattern.split(' ').all(|part| {
-        tokens.next().is_some_and(|token| match part {
-            "_" => {
+    pattern.iter().all(|options| {
+        tokens.next().is_some_and(|token| match options[..] {
+            ["_"] => {
                 token.text.chars().all(|char| char.is_alphanumeric() || char == '-')
                     && !DEGREES.contains(&token.text.as_str())
             }
-            "%" => token.text != "there" && token.text != "$",
-            part => part.split('|').any(|option| option == token.text),
+            ["%"] => token.text != "there" && token.text != "$",
+            _ => options.contains(&token.text.as_str()),
         })
     })
 }
@@ -333,21 +358,17 @@ fn matches(pattern: &str, tokens: &[Token]) -> bool {
 /// Line, words and advice of each finding.
 fn findings(tokens: &[Token], limited: bool) -> Vec<(usize, String)> {
     let mut found = vec![];
-    for at in 0..tokens.len() {
-        for habit in HABITS {
-            if let Some(pattern) = habit.patterns.iter().find(|pattern| matches(pattern, &tokens[at..])) {
-                let words: Vec<&str> = tokens[at..]
-                    .iter()
-                    .take(pattern.split(' ').count())
-                    .map(|token| token.text.as_str())
-                    .collect();
-                found.push((tokens[at].line, format!("\"{}\": {}", words.join(" "), habit.instead)));
-            }
+    for (at, token) in tokens.iter().enumerate() {
+        let begun = [token.text.as_str(), "%"].into_iter().filter_map(|first| PATTERNS.get(first));
+        for (pattern, instead) in begun.flatten().filter(|(pattern, _)| matches(pattern, &tokens[at..])) {
+            let words: Vec<&str> =
+                tokens[at..][..pattern.len()].iter().map(|token| token.text.as_str()).collect();
+            found.push((token.line, format!("\"{}\": {instead}", words.join(" "))));
         }
     }
     for sentence in tokens.split(|token| token.text == "$").filter(|sentence| !sentence.is_empty()) {
         let chain = (0..sentence.len())
-            .filter(|at| ["whose", "that of", "those of"].iter().any(|part| matches(part, &sentence[*at..])))
+            .filter(|at| CHAINED.iter().any(|pattern| matches(pattern, &sentence[*at..])))
             .count();
         if chain > 1 {
             found.push((sentence[0].line, format!("{chain} of \"whose\" and \"that of\": one per sentence")));
@@ -379,8 +400,10 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
             .contains(&name.as_str())
             || (name.starts_with('.') && name != ".github" && name != ".ci");
         let kind = entry.file_type().unwrap();
-        // Build outputs, and Python's environments.
-        let made = ["CACHEDIR.TAG", "pyvenv.cfg"].iter().any(|mark| path.join(mark).exists());
+        // Build outputs, installed copies, and Python's environments.
+        let made = ["CACHEDIR.TAG", "pyvenv.cfg"].iter().any(|mark| path.join(mark).exists())
+            || name == "prefix"
+            || (name == "build" && !folder.ends_with("src"));
         if !skipped && kind.is_dir() && !made {
             files(&path, found);
         } else if !skipped && kind.is_file() {
@@ -457,6 +480,8 @@ fn each_habit_is_found_in_comments_and_strings_only() {
         "it does not must",
         "the size of that of one whose name",
         "what is no file",
+        "`x` is no model",
+        "in ways that else fail",
         "\"it is a long message that {wraps} and \\\n tells\"",
     ] {
         assert!(!lines_of(text, Language::Markdown).is_empty(), "{text}");
