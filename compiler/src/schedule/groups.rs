@@ -87,7 +87,7 @@ pub(super) struct Grouper<'g> {
     pub needs: SecondaryMap<NodeId, Vec<ValueId>>,
     pub defines_sizes: SecondaryMap<ValueId, bool>,
     pub is_output: SecondaryMap<ValueId, bool>,
-    /// Values that must have a buffer for any readers.
+    /// Values that must have a buffer regardless of their readers.
     pub forced: SecondaryMap<ValueId, bool>,
     pub unit_of: SecondaryMap<NodeId, Option<UnitId>>,
     pub units: Vec<Unit>,
