@@ -196,7 +196,9 @@ fn size(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 fn eye_like(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let shape = cx.b.shape(x);
-    let [rows, columns] = shape.as_slice() else { return malformed(format!("{} is not a matrix", cx.b.ty(x))) };
+    let [rows, columns] = shape.as_slice() else {
+        return malformed(format!("{} is not a matrix", cx.b.ty(x)));
+    };
     let dtype = match cx.optional_int("dtype")? {
         Some(number) => dtype_of(number)?,
         None => cx.b.dtype(x),

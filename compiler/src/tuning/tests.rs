@@ -53,7 +53,9 @@ fn settings_take_the_place_of_what_is_chosen() {
         let error = refused(settings);
         assert_eq!((error.kind, error.message.as_str()), (Kind::Usage, message));
     }
-    for (text, message) in [("rows", "not a setting"), ("rows=x", "not a setting"), ("rows=1 rows=2", "twice")] {
+    for (text, message) in
+        [("rows", "not a setting"), ("rows=x", "not a setting"), ("rows=1 rows=2", "twice")]
+    {
         assert!(Settings::parse(text).unwrap_err().message.contains(message), "{text}");
     }
 }
