@@ -514,7 +514,7 @@ fn a_decoder_whose_inputs_contradict() {
     let message = refusal(whole().int("sliding_window_cache", 1));
     assert!(message.contains("sliding_window_cache 1"), "{message}");
     let message = refusal(whole().str("k_quant_type", "PER_TENSOR"));
-    assert!(message.contains("one is quantized"), "{message}");
+    assert!(message.contains("only one of the two is quantized"), "{message}");
     let quantized = whole().str("k_quant_type", "PER_TENSOR").str("v_quant_type", "PER_TENSOR");
     let message = refusal(quantized.int("kv_cache_bit_width", 2));
     assert!(message.contains("kv_cache_bit_width") && message.contains("8, 4"), "{message}");
