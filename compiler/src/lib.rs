@@ -61,6 +61,9 @@ pub struct Options {
     pub import: ImportOptions,
     /// Compile in a call of `step_done` after every step.
     pub profile: bool,
+    /// Records for unwinders, where those of the system can do without (`.eh_frame` of ELF objects): for debuggers, crash handlers and
+    /// profilers that walk the stack.
+    pub unwind: bool,
 }
 
 /// Hears of the pipeline's progress; every method may be left as it is.
@@ -135,7 +138,11 @@ pub fn backend(frontend: Frontend, options: &Options, observer: &mut dyn Observe
     let start = Instant::now();
     let kernels = backend::compile_kernels(&graph, &program, &options.target)?;
     observer.stage("kernels", start.elapsed());
-    let emit = codegen::emit::Options { name: options.name.clone(), profile: options.profile };
+    let emit = codegen::emit::Options {
+        name: options.name.clone(),
+        profile: options.profile,
+        unwind: options.unwind,
+    };
     Ok(Compiled {
         graph: Arc::new(graph),
         program,

@@ -71,6 +71,7 @@ fn compile(model: Vec<u8>) -> Result<usize, Vec<Error>> {
             goal: Goal::Speed,
             import: ImportOptions::default(),
             profile: false,
+            unwind: true,
         };
         let compiled = onnxc::compile(model.into(), &NoExternalData, &options, &mut onnxc::Quiet)?;
         assert!(compiled.graph.to_string().len() > 1000);

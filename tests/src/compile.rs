@@ -129,6 +129,7 @@ pub fn compile_with_state(
         // The size of blocks of channels does not follow from single nodes.
         import: ImportOptions { nchwc_block: Some(16), state, ..ImportOptions::default() },
         profile: false,
+        unwind: true,
     };
     let bytes = Mapped::open(model).map_err(one)?.bytes();
     onnxc::compile(bytes, &external, &options, &mut Quiet)

@@ -36,6 +36,7 @@ fn artifact(text: &str) -> Artifact {
         goal: Goal::Speed,
         import: Default::default(),
         profile: false,
+        unwind: true,
     };
     let (graph, program) = onnxc::optimize(graph, &options, &mut onnxc::Quiet).unwrap();
     let frontend = onnxc::Frontend { graph, program, notes: vec![], warnings: vec![] };
@@ -412,6 +413,40 @@ fn helgrind_finds_nothing() {
 }
 
 /// Folder, language, time, number of threads, temporary folder, home and user change no byte.
+/// From every instruction of a run but those of epilogues, an unwinder finds the caller: records are there for all functions, and right.
+#[test]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn the_stack_unwinds_from_every_instruction() {
+    let folder = tempfile::tempdir().unwrap();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    let model = examples.join("digits/digits.onnx");
+    let compile = |name: &str, flags: &[&str]| {
+        let object = folder.path().join(format!("{name}.o"));
+        let mut onnxc = Command::new(ONNXC);
+        must(onnxc.arg(&model).args(flags).args(["--name", name]).arg("-o").arg(&object));
+        object
+    };
+    let objects = [("least", "x86-64"), ("avx2", "x86-64-v3"), ("avx512", "x86-64-v4")]
+        .map(|(name, cpu)| compile(name, &["--mcpu", cpu]));
+    let program = folder.path().join("backtrace");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu99", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]).arg(include_dir()).arg("-I").arg(folder.path());
+    must(cc.arg(source("backtrace.c")).args(&objects).arg("-o").arg(&program));
+    let run = Command::new(&program).output().unwrap();
+    let text = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{} {text}", run.status);
+    for line in text.lines() {
+        let [_, tried, in_epilogues] = line.split_whitespace().collect::<Vec<_>>()[..] else { panic!("{text}") };
+        let [tried, in_epilogues] = [tried, in_epilogues].map(|count| count.parse::<usize>().unwrap());
+        assert!(tried > 500 && in_epilogues * 10 < tried, "{line}");
+    }
+    assert!(text.starts_with("least "), "{text}");
+    // The records are a few bytes a function, and can be left out.
+    let size = |flags: &[&str]| std::fs::metadata(compile("least", &[&["--mcpu", "x86-64"], flags].concat())).unwrap().len();
+    let (with, without) = (size(&[]), size(&["--no-unwind"]));
+    assert!(without < with && with - without < with / 8, "{with} {without}");
+}
+
 #[test]
 fn objects_depend_on_nothing_but_the_model() {
     let dir = tempfile::tempdir().unwrap();

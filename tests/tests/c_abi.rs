@@ -56,7 +56,7 @@ struct Model {
 
 impl Model {
     fn write(&self, name: &str, dir: &Path) -> std::path::PathBuf {
-        let options = Options { name: name.into(), profile: false };
+        let options = Options { name: name.into(), profile: false, unwind: true };
         write(emit(&self.graph, &self.program, &self.kernels, &portable(), &options).unwrap(), dir)
     }
 }
@@ -307,6 +307,7 @@ fn run_graph(name: &str, graph: &Graph) {
             goal: Goal::Speed,
             import: Default::default(),
             profile: false,
+            unwind: true,
         };
         let (graph, program) = onnxc::optimize(graph.clone(), &options, &mut onnxc::Quiet).unwrap();
         let frontend = onnxc::Frontend { graph, program, notes: vec![], warnings: vec![] };

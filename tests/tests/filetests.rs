@@ -317,6 +317,7 @@ fn run_host_case(graph: &Graph) -> Result<String, String> {
         goal: Goal::Speed,
         import: Default::default(),
         profile: false,
+        unwind: true,
     };
     let program = schedule::schedule(graph, schedule::Options::default()).map_err(text)?;
     let frontend = onnxc::Frontend { graph: graph.clone(), program, notes: vec![], warnings: vec![] };

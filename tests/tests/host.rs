@@ -34,6 +34,7 @@ fn with_graph(graph: Graph, body: impl Fn(&native::Model<'_>, &Interpreted<'_>))
         goal: Goal::Speed,
         import: Default::default(),
         profile: false,
+        unwind: true,
     };
     let (graph, program) = onnxc::optimize(graph, &options, &mut onnxc::Quiet).unwrap();
     let frontend = onnxc::Frontend { graph, program, notes: vec![], warnings: vec![] };

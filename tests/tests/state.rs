@@ -82,6 +82,7 @@ fn compile(model: &ModelProto, state: Choice, target: Target, opt_level: u8) -> 
         goal: Goal::Speed,
         import,
         profile: false,
+        unwind: true,
     };
     let bytes = model.encode_to_vec().into();
     onnxc::compile(bytes, &onnxc::import::NoExternalData, &options, &mut Quiet)
@@ -667,6 +668,7 @@ fn tensors_in_a_block_in_c() {
         goal: Default::default(),
         import,
         profile: false,
+        unwind: true,
     };
     let model = with_cross_attention("frames").encode_to_vec().into();
     let compiled = onnxc::compile(model, &onnxc::import::NoExternalData, &options, &mut Quiet).unwrap();

@@ -56,6 +56,7 @@ pub struct Builder {
     external_data_root: Option<PathBuf>,
     opt_level: u8,
     exact: bool,
+    unwind: bool,
     goal: Goal,
     cpu: Option<String>,
     target: Option<String>,
@@ -115,6 +116,7 @@ impl Builder {
             external_data_root: None,
             opt_level: 3,
             exact: false,
+            unwind: true,
             goal: Goal::Speed,
             cpu: None,
             target: None,
@@ -182,6 +184,13 @@ impl Builder {
     /// Rounds as the model says: does without algorithms that trade accuracy for speed.
     pub fn exact(mut self, exact: bool) -> Builder {
         self.exact = exact;
+        self
+    }
+
+    /// Whether the object holds records for unwinders (`.eh_frame`), by which debuggers, crash handlers and profilers walk the stack. The
+    /// default is that it does.
+    pub fn unwind(mut self, unwind: bool) -> Builder {
+        self.unwind = unwind;
         self
     }
 
@@ -309,6 +318,7 @@ impl Builder {
                 ..ImportOptions::default()
             },
             profile: false,
+            unwind: self.unwind,
         })
     }
 

@@ -174,6 +174,9 @@ pub struct CodeArgs {
     /// Widest vectors to use, in bits (default: the widest that the processor has)
     #[arg(long, value_name = "BITS")]
     pub vector_width: Option<usize>,
+    /// Leave out the records by which debuggers, crash handlers and profilers walk the stack (-Os leaves them out, too)
+    #[arg(long)]
+    pub no_unwind: bool,
 }
 
 /// See [`CodeArgs::opt_level`].

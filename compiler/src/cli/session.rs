@@ -23,6 +23,7 @@ use crate::import::{DimPin, Import, ImportOptions, InputShape, Limits, Warning};
 use crate::native::{self, Models};
 use crate::schedule::Program;
 use crate::target::Target;
+use crate::tuning::Goal;
 use crate::{Compiled, Frontend, Observer, Options, import, pass};
 
 /// Every problem found.
@@ -145,6 +146,7 @@ impl Session {
             goal,
             import: ImportOptions::default(),
             profile: false,
+            unwind: !code.no_unwind && goal == Goal::Speed,
         })
     }
 

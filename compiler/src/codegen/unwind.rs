@@ -1,11 +1,11 @@
-//! What prologues do to the stack, and the unwind records of Windows: exceptions, debuggers and profilers find their way through a function
-//! by them. Other systems get none.
+//! What prologues do to the stack, as records: exceptions, debuggers and profilers find their way through a function by them.
 //!
-//! A back end lists the steps of a prologue, and this module writes them: on x86-64 as `UNWIND_INFO` (Microsoft, "x64 exception
-//! handling"), on aarch64 as a record of `.xdata` ("ARM64 exception handling"). What a step saves lies where the prologue has
-//! put it until the function returns.
+//! A back end lists the steps of a prologue, and this module writes them. In COFF objects they are `UNWIND_INFO` on x86-64 (Microsoft, "x64
+//! exception handling") and a record of `.xdata` on aarch64 ("ARM64 exception handling"); in ELF objects the entries of `.eh_frame` (DWARF
+//! 5, section 6.4, and the Linux Standard Base, section 10.6). What a step saves lies where the prologue has put it until the function
+//! returns. Epilogues have no steps: within their few instructions, an unwinder of DWARF may lose its way.
 
-use crate::target::Records;
+use crate::target::{Dwarf, Records};
 use cranelift_codegen::CompiledCode;
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_codegen::isa::unwind::{UnwindInfo, UnwindInfoKind, UnwindInst};
@@ -31,6 +31,12 @@ pub enum Does {
     Save(u8, u32),
     /// Likewise the lower 128 bits of a vector.
     SaveVector(u8, u32),
+    /// Lowers the stack pointer by this number of bytes, and stores the frame pointer and the address to return to there, on aarch64.
+    PushFrame(u32),
+    /// Copies the stack pointer to a general register, which holds it while the stack pointer is aligned.
+    Copy(u8),
+    /// Stores that copy at this offset from the stack pointer, which keeps its value from here on.
+    Keep(u32),
 }
 
 /// The frame pointer, `rbp`.
@@ -83,7 +89,9 @@ pub fn x64(steps: &[Step]) -> Result<Vec<u8>, String> {
             Does::SaveVector(register, at) if at.is_multiple_of(16) => {
                 code(SAVE_XMM128, register, Some(at / 16))?;
             }
-            Does::Save(..) | Does::SaveVector(..) => return Err(no_room(step)),
+            Does::Save(..) | Does::SaveVector(..) | Does::PushFrame(_) | Does::Copy(_) | Does::Keep(_) => {
+                return Err(no_room(step));
+            }
         }
     }
     let words = u8::try_from(codes.len() / 2).map_err(|_| "too many steps for unwinders".to_string())?;
@@ -114,6 +122,230 @@ pub fn arm64(mut codes: Vec<u8>, bytes: usize) -> Result<Vec<u8>, String> {
     Ok([header.to_le_bytes().to_vec(), codes].concat())
 }
 
+/// Instructions of DWARF's rules for unwinders.
+const ADVANCE: u8 = 0x40;
+const ADVANCE_1: u8 = 0x02;
+const ADVANCE_2: u8 = 0x03;
+const ADVANCE_4: u8 = 0x04;
+const OFFSET: u8 = 0x80;
+const OFFSET_EXTENDED: u8 = 0x05;
+const DEFINE_FRAME: u8 = 0x0c;
+const DEFINE_FRAME_OFFSET: u8 = 0x0e;
+const DEFINE_FRAME_EXPRESSION: u8 = 0x0f;
+const NOP: u8 = 0;
+/// Operations of its expressions.
+const BASE_REGISTER: u8 = 0x70;
+const DEREFERENCE: u8 = 0x06;
+const PLUS: u8 = 0x23;
+
+/// Words in which places of saved registers are counted, downwards from the caller's stack pointer.
+const WORD: u32 = 8;
+
+impl Dwarf {
+    /// Bytes of the smallest instruction.
+    fn unit(self) -> u32 {
+        match self {
+            Dwarf::X64 => 1,
+            Dwarf::Arm64 => 4,
+        }
+    }
+
+    /// Bytes between the stack pointer and that of the caller at the start of a function.
+    fn pushed(self) -> u32 {
+        match self {
+            Dwarf::X64 => WORD,
+            Dwarf::Arm64 => 0,
+        }
+    }
+
+    /// DWARF's numbers of the stack pointer, the frame pointer and the address to return to.
+    fn frame(self) -> (u8, u8, u8) {
+        match self {
+            Dwarf::X64 => (7, 6, 16),
+            Dwarf::Arm64 => (31, 29, 30),
+        }
+    }
+
+    /// DWARF's number of a general register (System V ABI for AMD64, figure 3.36; "DWARF for the Arm 64-bit architecture").
+    fn general(self, register: u8) -> u8 {
+        match self {
+            Dwarf::X64 => *[0, 2, 1, 3, 7, 6, 4, 5].get(usize::from(register)).unwrap_or(&register),
+            Dwarf::Arm64 => register,
+        }
+    }
+
+    fn vector(self, register: u8) -> u8 {
+        match self {
+            Dwarf::X64 => 17 + register,
+            Dwarf::Arm64 => 64 + register,
+        }
+    }
+
+    /// What entries of `.eh_frame` have in common: addresses are relative to their place, in 32 bits.
+    pub fn common(self) -> Vec<u8> {
+        let (stack, _, back) = self.frame();
+        const RELATIVE_32: u8 = 0x1b;
+        // Version 1, the augmentation, units of code and of places, the address to return to, bytes of augmentation.
+        let mut entry =
+            vec![1, b'z', b'R', 0, self.unit() as u8, (-(WORD as i8)) as u8 & 0x7f, back, 1, RELATIVE_32];
+        entry.extend([DEFINE_FRAME, stack, self.pushed() as u8]);
+        if self == Dwarf::X64 {
+            entry.extend([OFFSET | back, 1]);
+        }
+        entry
+    }
+}
+
+/// The rules of a function with this prologue: the instructions of its entry in `.eh_frame`.
+pub fn dwarf(steps: &[Step], machine: Dwarf) -> Vec<u8> {
+    let (stack, frame, back) = machine.frame();
+    let mut rules = Rules { bytes: vec![], at: 0, machine };
+    // The register that the caller's stack pointer is found from, and how far below it the stack pointer is.
+    let (mut base, mut depth) = (stack, machine.pushed());
+    for step in steps {
+        rules.advance(step.end);
+        match step.does {
+            Does::Push(register) => {
+                depth += WORD;
+                rules.lowered(base == stack, depth);
+                rules.saved(machine.general(register), depth);
+            }
+            Does::PushFrame(bytes) => {
+                depth += bytes;
+                rules.lowered(base == stack, depth);
+                rules.saved(frame, depth);
+                rules.saved(back, depth - WORD);
+            }
+            Does::Allocate(bytes) => {
+                depth += bytes;
+                rules.lowered(base == stack, depth);
+            }
+            Does::Point(above) => {
+                base = frame;
+                rules.found_from(base, depth - above);
+            }
+            Does::Save(register, at) => rules.saved(machine.general(register), depth - at),
+            Does::SaveVector(register, at) => rules.saved(machine.vector(register), depth - at),
+            Does::Copy(register) => {
+                base = machine.general(register);
+                rules.found_from(base, depth);
+            }
+            Does::Keep(at) => rules.kept(stack, at, depth),
+        }
+    }
+    rules.bytes
+}
+
+struct Rules {
+    bytes: Vec<u8>,
+    /// Bytes of code whose rules are written.
+    at: u32,
+    machine: Dwarf,
+}
+
+impl Rules {
+    fn advance(&mut self, end: u32) {
+        let units = (end - self.at) / self.machine.unit();
+        self.at = end;
+        match units {
+            0 => {}
+            1..64 => self.bytes.push(ADVANCE | units as u8),
+            64..0x100 => self.bytes.extend([ADVANCE_1, units as u8]),
+            0x100..0x1_0000 => {
+                self.bytes.push(ADVANCE_2);
+                self.bytes.extend((units as u16).to_le_bytes());
+            }
+            _ => {
+                self.bytes.push(ADVANCE_4);
+                self.bytes.extend(units.to_le_bytes());
+            }
+        }
+    }
+
+    /// The caller's stack pointer is `depth` bytes above a register.
+    fn found_from(&mut self, register: u8, depth: u32) {
+        self.bytes.extend([DEFINE_FRAME, register]);
+        self.bytes.extend(unsigned(depth));
+    }
+
+    fn lowered(&mut self, counts: bool, depth: u32) {
+        if counts {
+            self.bytes.push(DEFINE_FRAME_OFFSET);
+            self.bytes.extend(unsigned(depth));
+        }
+    }
+
+    /// A register lies `below` bytes below the caller's stack pointer.
+    fn saved(&mut self, register: u8, below: u32) {
+        match register {
+            0..64 => self.bytes.push(OFFSET | register),
+            _ => self.bytes.extend([OFFSET_EXTENDED, register]),
+        }
+        self.bytes.extend(unsigned(below / WORD));
+    }
+
+    /// The caller's stack pointer is `depth` bytes above what lies at `at` from the stack pointer.
+    fn kept(&mut self, stack: u8, at: u32, depth: u32) {
+        let mut expression = vec![BASE_REGISTER | stack];
+        expression.extend(signed(at));
+        expression.extend([DEREFERENCE, PLUS]);
+        expression.extend(unsigned(depth));
+        self.bytes.push(DEFINE_FRAME_EXPRESSION);
+        self.bytes.extend(unsigned(expression.len() as u32));
+        self.bytes.extend(expression);
+    }
+}
+
+/// LEB128.
+fn unsigned(mut value: u32) -> Vec<u8> {
+    let mut bytes = vec![];
+    loop {
+        let low = value as u8 & 0x7f;
+        value >>= 7;
+        if value == 0 {
+            bytes.push(low);
+            return bytes;
+        }
+        bytes.push(low | 0x80);
+    }
+}
+
+/// LEB128 of a number with a sign that is not negative: its last byte leaves the sign clear.
+fn signed(value: u32) -> Vec<u8> {
+    let mut bytes = unsigned(value);
+    if let Some(last) = bytes.last_mut()
+        && *last & 0x40 != 0
+    {
+        *last |= 0x80;
+        bytes.push(0);
+    }
+    bytes
+}
+
+/// The section `.eh_frame` of functions with these rules: each with its length in bytes and its rules. Gives its bytes, and the offset of
+/// the field in each entry that holds the distance from there to the function.
+pub fn eh_frame(machine: Dwarf, functions: &[(u64, Vec<u8>)]) -> Result<(Vec<u8>, Vec<u64>), String> {
+    let mut section = vec![];
+    let mut entry = |head: &[u8], body: &[u8]| {
+        let length = (4 + head.len() + body.len()).next_multiple_of(WORD as usize);
+        section.extend((length as u32 - 4).to_le_bytes());
+        section.extend_from_slice(head);
+        section.extend_from_slice(body);
+        section.resize(section.len() + length - 4 - head.len() - body.len(), NOP);
+        section.len()
+    };
+    let mut next = entry(&[0; 4], &machine.common());
+    let mut fields = vec![];
+    for (length, rules) in functions {
+        let length = u32::try_from(*length).map_err(|_| format!("a function of {length} bytes"))?;
+        // From this field to the common entry, which is the first; the address; the length; no augmentation.
+        let head = [(next as u32 + 4).to_le_bytes(), [0; 4], length.to_le_bytes()].concat();
+        fields.push(next as u64 + 8);
+        next = entry(&[head, vec![0]].concat(), rules);
+    }
+    Ok((section, fields))
+}
+
 /// The record of a function that Cranelift compiled, empty where the target has none.
 pub fn of_compiled(
     compiled: &CompiledCode,
@@ -123,7 +355,14 @@ pub fn of_compiled(
     let bytes = compiled.code_buffer().len();
     match form {
         None => Ok(vec![]),
-        Some(Records::X64) => x64(&steps(compiled)?),
+        Some(Records::X64) => x64(&steps(compiled, Does::Push(FRAME_POINTER))?),
+        Some(Records::Dwarf(machine)) => {
+            let push = match machine {
+                Dwarf::X64 => Does::Push(FRAME_POINTER),
+                Dwarf::Arm64 => Does::PushFrame(2 * WORD),
+            };
+            Ok(dwarf(&steps(compiled, push)?, machine))
+        }
         Some(Records::Arm64) => {
             let info = compiled.create_unwind_info_of_kind(isa, UnwindInfoKind::Windows);
             let Some(UnwindInfo::WindowsArm64(info)) = info.map_err(|error| error.to_string())? else {
@@ -137,14 +376,14 @@ pub fn of_compiled(
     }
 }
 
-/// Cranelift points `rbp` at what it has pushed, and saves registers below: as if it had lowered the stack pointer to the
+/// Cranelift points the frame pointer at what it has pushed, and saves registers below: as if it had lowered the stack pointer to the
 /// lowest of these first.
-fn steps(compiled: &CompiledCode) -> Result<Vec<Step>, String> {
+fn steps(compiled: &CompiledCode, push: Does) -> Result<Vec<Step>, String> {
     let mut steps = vec![];
     for &(end, ref inst) in &compiled.buffer.unwind_info {
         let mut does = |does| steps.push(Step { end, does });
         match *inst {
-            UnwindInst::PushFrameRegs { .. } => does(Does::Push(FRAME_POINTER)),
+            UnwindInst::PushFrameRegs { .. } => does(push),
             UnwindInst::DefineNewFrame { offset_downward_to_clobbers, .. } => {
                 if offset_downward_to_clobbers > 0 {
                     does(Does::Allocate(offset_downward_to_clobbers));
@@ -187,6 +426,44 @@ mod tests {
         assert_eq!(x64(&[]).unwrap(), [1, 0, 0, 0]);
         let small = Step { end: 4, does: Does::Allocate(0x80) };
         assert_eq!(x64(&[small]).unwrap()[4..6], [4, 0xf2]);
+    }
+
+    /// Push rbp, point it, save rbx: the rules as `readelf --debug-dump=frames` prints them for such code of GCC.
+    #[test]
+    fn rules_follow_the_stack_pointer() {
+        let push = Step { end: 1, does: Does::Push(5) };
+        let point = Step { end: 4, does: Does::Point(0) };
+        let below = [Step { end: 8, does: Does::Allocate(16) }, Step { end: 12, does: Does::Save(3, 8) }];
+        let rules = dwarf(&[&[push, point][..], &below[..]].concat(), Dwarf::X64);
+        // Advance 1, frame at 16, rbp at -16; advance 3, frame from rbp + 16; advance 4; advance 4, rbx at -24.
+        assert_eq!(rules, [0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0c, 6, 16, 0x44, 0x44, 0x83, 3]);
+        // A function that aligns its stack pointer by way of rax.
+        let steps = [Step { end: 3, does: Does::Copy(0) }, Step { end: 100, does: Does::Keep(0x40) }];
+        let rules = dwarf(&steps, Dwarf::X64);
+        let keep = [0x0f, 6, 0x77, 0xc0, 0, 0x06, 0x23, 8];
+        assert_eq!(rules, [&[0x43, 0x0c, 0, 8, 0x02, 97][..], &keep[..]].concat());
+        // The pair of the frame, a pair of vectors, and the frame pointer.
+        let steps = [
+            Step { end: 4, does: Does::PushFrame(48) },
+            Step { end: 8, does: Does::SaveVector(8, 16) },
+            Step { end: 12, does: Does::Point(0) },
+        ];
+        let rules = dwarf(&steps, Dwarf::Arm64);
+        let push = [0x41, 0x0e, 48, 0x9d, 6, 0x9e, 5];
+        assert_eq!(rules, [&push[..], &[0x41, 0x05, 72, 4, 0x41, 0x0c, 29, 48]].concat());
+    }
+
+    #[test]
+    fn entries_lead_to_the_common_one() {
+        let (section, fields) = eh_frame(Dwarf::X64, &[(5, vec![0x41]), (300, vec![])]).unwrap();
+        assert_eq!((section.len() % 8, fields.as_slice()), (0, &[32u64, 56][..]));
+        let word = |at: usize| u32::from_le_bytes(section[at..at + 4].try_into().unwrap());
+        // Lengths lead from entry to entry, and distances back to the first.
+        assert_eq!((word(0), word(4)), (20, 0));
+        assert_eq!((word(24), word(28), word(36)), (20, 28, 5));
+        assert_eq!((word(48), word(52), word(60)), (20, 52, 300));
+        assert_eq!([0x3f, 0x40, 0x1fff].map(signed), [vec![0x3f], vec![0xc0, 0], vec![0xff, 0xff, 0]]);
+        assert!(eh_frame(Dwarf::X64, &[(1 << 32, vec![])]).is_err());
     }
 
     #[test]

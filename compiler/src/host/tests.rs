@@ -374,6 +374,7 @@ fn defaults_have_the_sizes_of_the_other_inputs() {
         goal: Goal::Speed,
         import: Default::default(),
         profile: false,
+        unwind: true,
     };
     let (graph, program) = optimize(graph, &options, &mut Quiet).unwrap();
     let frontend = Frontend { graph, program, notes: vec![], warnings: vec![] };

@@ -65,9 +65,17 @@ pub enum Opt {
     Speed,
 }
 
-/// Forms of records for unwinders, as Microsoft documents them.
+/// Forms of records for unwinders: those that Microsoft documents for COFF objects, and those of DWARF in ELF objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Records {
+    X64,
+    Arm64,
+    Dwarf(Dwarf),
+}
+
+/// Machines whose rules for unwinders [`crate::codegen::unwind`] writes as DWARF.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dwarf {
     X64,
     Arm64,
 }
@@ -290,12 +298,14 @@ impl Target {
         Target { wide: None, upgrades: vec![], ..self }
     }
 
-    /// The form of what unwinders are told of functions, on Windows, whose objects are COFF. There pages of the stack are
-    /// touched in their order, too.
+    /// The form of the records by which unwinders walk through functions; none in objects for programs without an operating system.
     pub fn unwind_records(&self) -> Option<Records> {
         match (self.triple.binary_format, self.triple.architecture) {
             (BinaryFormat::Coff, Architecture::X86_64) => Some(Records::X64),
             (BinaryFormat::Coff, _) => Some(Records::Arm64),
+            (BinaryFormat::Elf, _) if self.is_freestanding() => None,
+            (BinaryFormat::Elf, Architecture::X86_64) => Some(Records::Dwarf(Dwarf::X64)),
+            (BinaryFormat::Elf, Architecture::Aarch64(_)) => Some(Records::Dwarf(Dwarf::Arm64)),
             _ => None,
         }
     }
@@ -316,16 +326,19 @@ impl Target {
             Opt::None => "none",
             Opt::Speed => "speed",
         };
-        let records = if self.unwind_records().is_some() { "true" } else { "false" };
+        let text = |value: bool| if value { "true" } else { "false" };
+        let records = text(self.unwind_records().is_some());
+        // Windows wants the pages of the stack touched in their order.
+        let probes = text(self.triple.binary_format == BinaryFormat::Coff);
         // Else Cranelift reaches everything by way of a table that COFF does not have. What it then makes is the same at any
         // address: pages relative to the code, and places in them.
-        let pic = if self.unwind_records() == Some(Records::Arm64) { "false" } else { "true" };
-        let verifier = if cfg!(debug_assertions) { "true" } else { "false" };
+        let pic = text(self.unwind_records() != Some(Records::Arm64));
+        let verifier = text(cfg!(debug_assertions));
         for (name, value) in [
             ("opt_level", level),
             ("is_pic", pic),
             ("unwind_info", records),
-            ("enable_probestack", records),
+            ("enable_probestack", probes),
             ("probestack_strategy", "inline"),
             ("enable_verifier", verifier),
         ] {
@@ -547,11 +560,16 @@ mod tests {
             assert_eq!(levels.len(), 2, "{text}");
             assert!(levels.iter().all(|isa| isa.convention == convention), "{text}");
             let windows = convention == Convention::Windows;
-            assert_eq!(target.unwind_records(), windows.then_some(Records::X64), "{text}");
+            let records = match text {
+                "x86_64-unknown-linux-gnu" => Some(Records::Dwarf(Dwarf::X64)),
+                _ => windows.then_some(Records::X64),
+            };
+            assert_eq!(target.unwind_records(), records, "{text}");
             for isa in [target.isa(Opt::None), target.isa(Opt::Speed), target.entry_isa()] {
                 let isa = isa.unwrap();
                 // Windows gives a stack its pages one by one, as they are touched.
-                assert_eq!((isa.flags().unwind_info(), isa.flags().enable_probestack()), (windows, windows));
+                let flags = (isa.flags().unwind_info(), isa.flags().enable_probestack());
+                assert_eq!(flags, (records.is_some(), windows));
             }
         }
     }

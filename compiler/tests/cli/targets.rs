@@ -47,6 +47,7 @@ fn assert_compiles(model: &Bytes, target: Target, triple: &str) {
         goal: Goal::Speed,
         import: ImportOptions::default(),
         profile: false,
+        unwind: true,
     };
     let compiled = onnxc::compile(model.clone(), &NoExternalData, &options, &mut Quiet);
     let compiled = compiled.unwrap_or_else(|errors| panic!("{triple}: {}", errors[0]));

@@ -114,6 +114,7 @@ impl Fuzzer {
                 ..ImportOptions::default()
             },
             profile: false,
+            unwind: true,
         };
         if depth == Depth::Schedule {
             return onnxc::frontend(model, &self.external, &options, &mut Quiet).map(drop);

@@ -217,6 +217,7 @@ fn prepare(model: Bytes, way: &Way, name: &str, object: &Path) -> Result<Code, V
         goal: Goal::Speed,
         import,
         profile: false,
+        unwind: true,
     };
     let compiled = onnxc::compile(model, &NoExternalData, &options, &mut Quiet)?;
     let mut bytes = Vec::new();

@@ -38,6 +38,7 @@ fn examined(parts: &Parts<'_>, opt_level: u8) -> Report {
         goal: Goal::Speed,
         import: Default::default(),
         profile: false,
+        unwind: true,
     };
     let mut inputs = vec![None];
     data::fill_randomly(&graph, &mut inputs, &[], 1).unwrap();

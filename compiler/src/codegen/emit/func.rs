@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn offsets_reach_beyond_32_bits() {
         const FAR: i64 = 1 << 40;
-        let mut unit = Unit::new("far", &baseline()).unwrap();
+        let mut unit = Unit::new("far", &baseline(), true).unwrap();
         let signature = unit.signature(&[types::I64; 4], Some(types::I32));
         let mut function = Function::with_name_signature(UserFuncName::user(0, 0), signature);
         let mut context = FunctionBuilderContext::new();

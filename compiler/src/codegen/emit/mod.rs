@@ -120,12 +120,20 @@ impl Kernels {
     }
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Prefix of every symbol and macro; the graph's name if empty. Made a C identifier either way.
     pub name: String,
     /// Call `step_done` of the run's options after every step.
     pub profile: bool,
+    /// See [`crate::Options::unwind`].
+    pub unwind: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { name: String::new(), profile: false, unwind: true }
+    }
 }
 
 /// Sizes of what was made, bytes.
@@ -189,7 +197,7 @@ pub fn emit(
     options: &Options,
 ) -> Result<Artifact> {
     let Lowered { program: host, plan, kernels: codes, steps } = lower(model, program, kernels, options)?;
-    let mut unit = object::Unit::new(&host.name, target)?;
+    let mut unit = object::Unit::new(&host.name, target, options.unwind)?;
     unit.declare_weights(plan.weight_bytes)?;
     if kernels.has_upgrades() {
         unit.define_level(target)?;

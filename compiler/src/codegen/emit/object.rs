@@ -33,7 +33,7 @@ use crate::codegen::emit::write::clif_type;
 use crate::codegen::{stack_bytes, unwind};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::host::ir::{Extern, MEMCPY};
-use crate::target::{LevelCode, Records, Target};
+use crate::target::{Dwarf, LevelCode, Records, Target};
 
 /// Machine code of a kernel. It refers to nothing outside itself.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -113,7 +113,8 @@ pub(super) struct Finished {
 }
 
 impl Unit {
-    pub fn new(name: &str, target: &Target) -> Result<Unit> {
+    /// An empty object. Without `unwind` it has no records for unwinders where those of its system do without.
+    pub fn new(name: &str, target: &Target, unwind: bool) -> Result<Unit> {
         let isa = target.entry_isa().map_err(|error| Error::unsupported(Stage::Emit, error.message))?;
         let order = target.byte_order()?;
         let libcalls = cranelift_module::default_libcall_names();
@@ -130,7 +131,7 @@ impl Unit {
             pending: vec![],
             calls: HashMap::new(),
             stacks: HashMap::new(),
-            form: target.unwind_records(),
+            form: target.unwind_records().filter(|form| unwind || !matches!(form, Records::Dwarf(_))),
             records: vec![],
             references: vec![],
             text: vec![0; NO_OPTIONS_BYTES],
@@ -193,7 +194,8 @@ impl Unit {
 
     fn define(&mut self, id: FuncId, code: &MachineCode, relocations: &[ModuleReloc]) -> Result<()> {
         self.stacks.insert(id, code.stack);
-        if !code.unwind.is_empty() {
+        // Without a record, an unwinder of COFF takes a function to leave the stack as it is, and one of ELF gives up.
+        if !code.unwind.is_empty() || matches!(self.form, Some(Records::Dwarf(_))) {
             self.records.push((id, code.unwind.clone()));
         }
         let mut known = vec![];
@@ -333,7 +335,11 @@ impl Unit {
         let (form, records) = (self.form, std::mem::take(&mut self.records));
         let references = std::mem::take(&mut self.references);
         let mut product = self.module.finish();
-        unwind_tables(&mut product, form, &records)?;
+        match form {
+            None => {}
+            Some(Records::Dwarf(machine)) => frame_rules(&mut product, machine, records)?,
+            Some(form) => unwind_tables(&mut product, form, &records)?,
+        }
         references.iter().try_for_each(|reference| refer(&mut product, reference))?;
         for (global, id) in globals {
             export(&mut product, global, *id);
@@ -469,11 +475,7 @@ fn link(product: &mut ObjectProduct, descriptor: DataId, field: u32, id: FuncId)
 
 /// Writes the table of functions (`.pdata`) and their records (`.xdata`), from which Windows unwinds: start, end and record of
 /// each function, as distances from the image's start; on aarch64 the record has the end. Equal records are there once.
-fn unwind_tables(
-    product: &mut ObjectProduct,
-    form: Option<Records>,
-    records: &[(FuncId, Vec<u8>)],
-) -> Result<()> {
+fn unwind_tables(product: &mut ObjectProduct, form: Records, records: &[(FuncId, Vec<u8>)]) -> Result<()> {
     if records.is_empty() {
         return Ok(());
     }
@@ -493,7 +495,7 @@ fn unwind_tables(
         let function = product.function_symbol(*id);
         let size = product.object.symbol(function).size;
         let mut entry = vec![(function, 0), (function, size), (texts_symbol, at)];
-        if form == Some(Records::Arm64) {
+        if form == Records::Arm64 {
             entry.remove(1);
         }
         let start = product.object.append_section_data(table, &vec![0; 4 * entry.len()], 4);
@@ -506,6 +508,28 @@ fn unwind_tables(
                 .add_relocation(table, relocation)
                 .map_err(|error| Error::internal(Stage::Emit, error.to_string()))?;
         }
+    }
+    Ok(())
+}
+
+/// Writes `.eh_frame`, by which unwinders of ELF systems walk. It holds distances, so that it needs no relocation when a program starts.
+fn frame_rules(product: &mut ObjectProduct, machine: Dwarf, records: Vec<(FuncId, Vec<u8>)>) -> Result<()> {
+    let internal = |text: String| Error::internal(Stage::Emit, text);
+    let (symbols, functions): (Vec<SymbolId>, Vec<(u64, Vec<u8>)>) = records
+        .into_iter()
+        .map(|(id, rules)| {
+            let symbol = product.function_symbol(id);
+            (symbol, (product.object.symbol(symbol).size, rules))
+        })
+        .unzip();
+    let (bytes, fields) = unwind::eh_frame(machine, &functions).map_err(internal)?;
+    let section = product.object.add_section(vec![], b".eh_frame".to_vec(), SectionKind::ReadOnlyData);
+    product.object.set_section_data(section, bytes, 8);
+    for (symbol, offset) in symbols.into_iter().zip(fields) {
+        let (kind, encoding) = (RelocationKind::Relative, RelocationEncoding::Generic);
+        let flags = RelocationFlags::Generic { kind, encoding, size: 32 };
+        let relocation = Relocation { offset, symbol, addend: 0, flags };
+        product.object.add_relocation(section, relocation).map_err(|error| internal(error.to_string()))?;
     }
     Ok(())
 }
@@ -603,7 +627,7 @@ mod tests {
     fn integers_are_extended_where_c_expects_it() {
         for (triple, extended) in [("s390x-unknown-linux-gnu", true), ("x86_64-unknown-linux-gnu", false)] {
             let target = Target::parse(triple, None).unwrap();
-            let unit = Unit::new("model", &target).unwrap();
+            let unit = Unit::new("model", &target, true).unwrap();
             let signature = unit.signature(&[types::I64, types::I32], Some(types::I32));
             let sign = |param: &AbiParam| param.extension == ArgumentExtension::Sext;
             assert!(!sign(&signature.params[0]), "{triple}");
@@ -621,7 +645,7 @@ mod tests {
             ("aarch64-unknown-linux-gnu", NEAR_BYTES + 1, ".rodata.model.weights", false),
             ("aarch64-apple-darwin", NEAR_BYTES, "__const", false),
         ] {
-            let mut unit = Unit::new("model", &Target::parse(triple, None).unwrap()).unwrap();
+            let mut unit = Unit::new("model", &Target::parse(triple, None).unwrap(), true).unwrap();
             unit.declare_weights(bytes).unwrap();
             let mut finished = unit.finish(&Data::bytes(vec![0; 64].into()), &[], &[]).unwrap();
             let (section, length) = finished.weights.unwrap();
@@ -631,7 +655,8 @@ mod tests {
             let marked = matches!(flags, SectionFlags::Elf { sh_flags } if *sh_flags & SHF_X86_64_LARGE != 0);
             assert_eq!(marked, large, "{bytes} bytes for {triple}");
         }
-        let mut unit = Unit::new("model", &Target::parse("x86_64-pc-windows-msvc", None).unwrap()).unwrap();
+        let mut unit =
+            Unit::new("model", &Target::parse("x86_64-pc-windows-msvc", None).unwrap(), true).unwrap();
         unit.declare_weights(NEAR_BYTES).unwrap();
         assert!(unit.declare_weights(NEAR_BYTES + 1).is_err());
     }
@@ -641,7 +666,7 @@ mod tests {
     fn the_word_of_the_level_is_aligned() {
         const NO_BITS: u64 = 8;
         let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), None).unwrap();
-        let mut unit = Unit::new("model", &target).unwrap();
+        let mut unit = Unit::new("model", &target, true).unwrap();
         unit.define_level(&target).unwrap();
         let elf = unit.finish(&Data::bytes(vec![0; 64].into()), &[], &[]).unwrap().object.write().unwrap();
         let zeros: Vec<_> = sections(&elf).into_iter().filter(|&(kind, ..)| kind == NO_BITS).collect();

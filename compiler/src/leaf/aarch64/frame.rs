@@ -2,6 +2,7 @@
 
 use super::inst::{self, FP, SP, X16, XZR};
 use super::{MEMORY_ALIGN, Word};
+use crate::codegen::unwind::{Does, Step};
 use crate::leaf::alloc::{Allocated, SLOT_BYTES};
 use crate::vector::ir::Func;
 
@@ -107,6 +108,30 @@ impl Frame {
         words
     }
 
+    /// What the prologue does that an unwinder has to know, where its rules are those of DWARF.
+    pub fn steps(&self) -> Vec<Step> {
+        let mut steps = vec![];
+        if self.saved_bytes() == 0 {
+            return steps;
+        }
+        const INSTRUCTION: u32 = 4;
+        let mut end = INSTRUCTION;
+        steps.push(Step { end, does: Does::PushFrame(self.saved_bytes()) });
+        let mut at = 16;
+        for (registers, save) in
+            [(&self.saved, Does::Save as fn(u8, u32) -> Does), (&self.saved_vectors, Does::SaveVector)]
+        {
+            for pair in registers.chunks(2) {
+                end += INSTRUCTION;
+                let places = (at..).step_by(SLOT_BYTES);
+                steps.extend(pair.iter().zip(places).map(|(&one, at)| Step { end, does: save(one, at) }));
+                at += 16;
+            }
+        }
+        steps.push(Step { end: end + INSTRUCTION, does: Does::Point(0) });
+        steps
+    }
+
     /// The unwind codes of the prologue on Windows, the last instruction first: the frame pointer is set, registers are
     /// saved by single ones or by pairs of neighbours, the frame pointer and the address to return to are pushed.
     pub fn unwind_codes(&self) -> Vec<u8> {
@@ -167,6 +192,14 @@ mod tests {
             }
             let bytes = if pairs == 0 { 0 } else { 16 * (pairs as u32 + 1) };
             assert_eq!(frame.saved_bytes(), bytes);
+            // Each register once, and each step at the end of an instruction of the prologue.
+            let (steps, words) = (frame.steps(), frame.prologue().len() as u32);
+            let registers = frame.saved.len() + frame.saved_vectors.len();
+            assert_eq!(steps.len(), if pairs == 0 { 0 } else { registers + 2 });
+            assert!(
+                steps.is_sorted_by_key(|step| step.end)
+                    && steps.last().is_none_or(|step| step.end == 4 * words)
+            );
         }
     }
 }

@@ -17,6 +17,7 @@ use super::ahead;
 use super::alloc::{SLOT_BYTES, Step, allocate};
 use super::{Failure, MAX_FRAME, Machine};
 use crate::codegen::unwind;
+use crate::target::Dwarf;
 use crate::vector::ir::{BlockId, Cond, End, Func, Operand};
 use crate::vector::isa::{Convention, Isa};
 use cranelift_entity::EntityRef;
@@ -104,7 +105,7 @@ pub fn compile(func: &Func, isa: Isa) -> Result<Machine, Failure> {
     let words = lay_out(&blocks, &frame)?;
     let (bytes, instructions) = link(&words, &pool)?;
     let unwind = match isa.convention {
-        Convention::Standard => vec![],
+        Convention::Standard => unwind::dwarf(&frame.steps(), Dwarf::Arm64),
         Convention::Windows => unwind::arm64(frame.unwind_codes(), bytes.len())?,
     };
     Ok(Machine { bytes, instructions, align: ALIGN, stack: frame.stack(), unwind })

@@ -4,7 +4,7 @@ use crate::leaf::alloc::{Needs, Registers};
 use crate::vector::ir::{Convert, Inst, Lanes, Op};
 use crate::vector::isa::{Convention, Isa};
 
-const RAX: u8 = 0;
+pub const RAX: u8 = 0;
 const RCX: u8 = 1;
 const RDX: u8 = 2;
 const RBX: u8 = 3;

@@ -4,7 +4,8 @@ use super::tiles;
 use super::{BlockCode, MEMORY_ALIGN, text};
 use crate::codegen::unwind::{self, Does, Step};
 use crate::leaf::alloc::{Allocated, SLOT_BYTES};
-use crate::leaf::x86_64::registers::frame_pointer;
+use crate::leaf::x86_64::registers::{RAX, frame_pointer};
+use crate::target::Dwarf;
 use crate::vector::ir::{Func, TileShape};
 use crate::vector::isa::{Convention, Isa};
 use iced_x86::{Code, Encoder, IcedError, Instruction, MemoryOperand, Register};
@@ -36,8 +37,8 @@ pub struct Frame {
     wide: bool,
 }
 
-/// An instruction of a prologue, and its unwind code.
-type Told = (Result<Instruction, IcedError>, Option<Does>);
+/// An instruction of a prologue, and what an unwinder has to know of it.
+type Noted = (Result<Instruction, IcedError>, Option<Does>);
 
 impl Frame {
     pub fn new(isa: Isa, func: &Func, allocated: &Allocated, blocks: &[BlockCode]) -> Frame {
@@ -78,32 +79,26 @@ impl Frame {
         8 * (1 + self.saved.len() as u32) + (self.vectors + size.max(config)) as u32
     }
 
-    /// What an unwinder has to know: the rest of the prologue changes nothing that it goes by.
-    fn told(&self) -> Vec<Told> {
-        let mut told: Vec<Told> = vec![];
+    fn noted(&self) -> Vec<Noted> {
+        let mut noted: Vec<Noted> = vec![];
         for &reg in &self.saved {
-            told.push((Instruction::with1(Code::Push_r64, general(reg)), Some(Does::Push(reg))));
+            noted.push((Instruction::with1(Code::Push_r64, general(reg)), Some(Does::Push(reg))));
         }
         if self.vectors > 0 {
             let lowered = Instruction::with2(Code::Sub_rm64_imm32, Register::RSP, self.vectors);
-            told.push((lowered, Some(Does::Allocate(self.vectors as u32))));
+            noted.push((lowered, Some(Does::Allocate(self.vectors as u32))));
         }
         if let Some(pointer) = self.pointer {
             let points = Instruction::with2(Code::Mov_r64_rm64, general(pointer), Register::RSP);
-            told.push((points, Some(Does::Point(0))));
+            noted.push((points, Some(Does::Point(0))));
         }
         for (at, &vector) in (0..).step_by(VECTOR_BYTES as usize).zip(&self.saved_vectors) {
             let place = MemoryOperand::with_base_displ(Register::RSP, at);
             let stores = Instruction::with2(Code::VEX_Vmovaps_xmmm128_xmm, place, xmm(vector));
-            told.push((stores, Some(Does::SaveVector(vector, at as u32))));
+            noted.push((stores, Some(Does::SaveVector(vector, at as u32))));
         }
-        told
-    }
-
-    pub fn prologue(&self) -> Result<Vec<Instruction>, String> {
-        let mut insts: Vec<_> = self.told().into_iter().map(|(inst, _)| inst).collect();
         if !self.tiles.is_empty() {
-            insts.extend(tiles::configure(&self.tiles));
+            noted.extend(tiles::configure(&self.tiles).into_iter().map(|inst| (inst, None)));
         }
         if self.size > 0 {
             let size = self.size;
@@ -111,18 +106,24 @@ impl Frame {
             // stack.
             for page in 1..=(size + self.align) / PAGE {
                 let touched = MemoryOperand::with_base_displ(Register::RSP, (-page * PAGE).into());
-                insts.push(Instruction::with2(Code::Test_rm64_r64, touched, Register::RAX));
+                noted.push((Instruction::with2(Code::Test_rm64_r64, touched, Register::RAX), None));
             }
             if self.pointer.is_none() {
-                insts.push(Instruction::with2(Code::Mov_r64_rm64, Register::RAX, Register::RSP));
+                let copies = Instruction::with2(Code::Mov_r64_rm64, Register::RAX, Register::RSP);
+                noted.push((copies, Some(Does::Copy(RAX))));
             }
-            insts.push(Instruction::with2(Code::Sub_rm64_imm32, Register::RSP, size));
-            insts.push(Instruction::with2(Code::And_rm64_imm8, Register::RSP, -self.align));
+            noted.push((Instruction::with2(Code::Sub_rm64_imm32, Register::RSP, size), None));
+            noted.push((Instruction::with2(Code::And_rm64_imm8, Register::RSP, -self.align), None));
             if self.pointer.is_none() {
-                insts.push(Instruction::with2(Code::Mov_rm64_r64, self.saved_stack_pointer(), Register::RAX));
+                let keeps = Instruction::with2(Code::Mov_rm64_r64, self.saved_stack_pointer(), Register::RAX);
+                noted.push((keeps, Some(Does::Keep(self.slots as u32))));
             }
         }
-        insts.into_iter().map(|inst| inst.map_err(text)).collect()
+        noted
+    }
+
+    pub fn prologue(&self) -> Result<Vec<Instruction>, String> {
+        self.noted().into_iter().map(|(inst, _)| inst.map_err(text)).collect()
     }
 
     /// The stack is given back by the last instructions, as unwinders want it.
@@ -164,17 +165,17 @@ impl Frame {
         insts.into_iter().map(|inst| inst.map_err(text)).collect()
     }
 
-    /// The record of the prologue for unwinders, where the convention has those.
+    /// The record of the prologue for unwinders.
     pub fn unwind(&self) -> Result<Vec<u8>, String> {
-        if self.convention != Convention::Windows {
-            return Ok(vec![]);
-        }
         let (mut encoder, mut steps, mut end) = (Encoder::new(64), vec![], 0);
-        for (inst, does) in self.told() {
+        for (inst, does) in self.noted() {
             end += encoder.encode(&inst.map_err(text)?, end as u64).map_err(text)? as u32;
             steps.extend(does.map(|does| Step { end, does }));
         }
-        unwind::x64(&steps)
+        match self.convention {
+            Convention::Windows => unwind::x64(&steps),
+            Convention::Standard => Ok(unwind::dwarf(&steps, Dwarf::X64)),
+        }
     }
 
     fn saved_stack_pointer(&self) -> MemoryOperand {
