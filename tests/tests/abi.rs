@@ -430,19 +430,26 @@ fn the_stack_unwinds_from_every_instruction() {
         .map(|(name, cpu)| compile(name, &["--mcpu", cpu]));
     let program = folder.path().join("backtrace");
     let mut cc = Command::new("cc");
-    cc.args(["-std=gnu99", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]).arg(include_dir()).arg("-I").arg(folder.path());
+    cc.args(["-std=gnu99", "-O1", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(include_dir())
+        .arg("-I")
+        .arg(folder.path());
     must(cc.arg(source("backtrace.c")).args(&objects).arg("-o").arg(&program));
     let run = Command::new(&program).output().unwrap();
     let text = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success(), "{} {text}", run.status);
     for line in text.lines() {
-        let [_, tried, in_epilogues] = line.split_whitespace().collect::<Vec<_>>()[..] else { panic!("{text}") };
+        let [_, tried, in_epilogues] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            panic!("{text}")
+        };
         let [tried, in_epilogues] = [tried, in_epilogues].map(|count| count.parse::<usize>().unwrap());
         assert!(tried > 500 && in_epilogues * 10 < tried, "{line}");
     }
     assert!(text.starts_with("least "), "{text}");
     // The records are a few bytes a function, and can be left out.
-    let size = |flags: &[&str]| std::fs::metadata(compile("least", &[&["--mcpu", "x86-64"], flags].concat())).unwrap().len();
+    let size = |flags: &[&str]| {
+        std::fs::metadata(compile("least", &[&["--mcpu", "x86-64"], flags].concat())).unwrap().len()
+    };
     let (with, without) = (size(&[]), size(&["--no-unwind"]));
     assert!(without < with && with - without < with / 8, "{with} {without}");
 }
