@@ -25,18 +25,21 @@ static long tried, in_epilogues, lost;
 static volatile sig_atomic_t stepping;
 static uintptr_t caller_frame;
 
-static int32_t call(predict_fn predict, const float *image, float *probabilities, void *workspace) __attribute__((noinline));
+static int32_t call(predict_fn predict, const float *image, float *probabilities, void *workspace)
+    __attribute__((noinline, noclone));
 
 struct walk {
-    int depth, found;
+    int depth, in_call, found;
 };
 
 static _Unwind_Reason_Code frame(struct _Unwind_Context *context, void *data) {
     struct walk *walk = data;
-    if (_Unwind_GetRegionStart(context) == (uintptr_t)call) {
+    /* The frame of a function is known once its caller is found. */
+    if (walk->in_call) {
         walk->found = _Unwind_GetCFA(context) == caller_frame;
         return _URC_END_OF_STACK;
     }
+    walk->in_call = _Unwind_GetRegionStart(context) == (uintptr_t)call;
     return ++walk->depth == 32 ? _URC_END_OF_STACK : _URC_NO_REASON;
 }
 
@@ -58,7 +61,7 @@ static void step(int number, siginfo_t *info, void *data) {
     ucontext_t *context = data;
     const unsigned char *at = (const unsigned char *)context->uc_mcontext.gregs[REG_RIP];
     size_t place = (size_t)(at - __executable_start);
-    struct walk walk = { 0, 0 };
+    struct walk walk = { 0, 0, 0 };
     (void)number, (void)info;
     if (!stepping) {
         context->uc_mcontext.gregs[REG_EFL] &= ~0x100L;
@@ -107,7 +110,7 @@ int main(void) {
     };
     struct sigaction action = { 0 };
     stack_t other = { 0 };
-    struct walk walk = { 0, 0 };
+    struct walk walk = { 0, 0, 0 };
     size_t version;
     other.ss_sp = stack;
     other.ss_size = sizeof stack;

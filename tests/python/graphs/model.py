@@ -69,7 +69,7 @@ def dress(graph, rng):
 
 
 def nameless(graph, outputs):
-    """Results that no node reads, which are none of these outputs and may go without a name."""
+    """Results that no node reads, that are not among these outputs and may go without a name."""
     read = {name for vertex in graph.vertices for name in vertex.inputs} | outputs
     found = set()
     for vertex in graph.vertices:

@@ -55,7 +55,7 @@ impl Past {
     }
 }
 
-/// A kernel before and now, of which one may be missing.
+/// A kernel before and now; one of the two may be missing.
 struct Change {
     name: String,
     before: Option<f64>,
