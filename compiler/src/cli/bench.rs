@@ -335,7 +335,13 @@ pub fn time_text(milliseconds: f64) -> String {
         long if long >= 1e3 => (long / 1e3, "s"),
         middle => (middle, "ms"),
     };
-    let decimals = if value < 10.0 { 3 } else if value < 100.0 { 2 } else { 1 };
+    let decimals = if value < 10.0 {
+        3
+    } else if value < 100.0 {
+        2
+    } else {
+        1
+    };
     format!("{value:.decimals$} {unit}")
 }
 

@@ -12,9 +12,9 @@ use crate::cli::args::{CompileArgs, Emit};
 use crate::cli::check::to_json;
 use crate::cli::depfile;
 use crate::cli::linker::{Library, Tools};
+use crate::cli::note;
 use crate::cli::output::{self, Outputs};
 use crate::cli::plan::{Job, Plan, what_to_emit};
-use crate::cli::note;
 use crate::cli::session::{Problems, Progress, Session, one, print_warnings, usage};
 use crate::codegen::emit::{Artifact, identifier};
 use crate::error::{Error, Kind, Result, Stage};
@@ -80,7 +80,10 @@ struct WrittenFile {
 
 impl Written {
     fn new(plan: &Plan, made: &Made, start: Instant) -> Written {
-        let file = |path: PathBuf| WrittenFile { bytes: std::fs::metadata(&path).map_or(0, |file| file.len()), path };
+        let file = |path: PathBuf| WrittenFile {
+            bytes: std::fs::metadata(&path).map_or(0, |file| file.len()),
+            path,
+        };
         let (warnings, notes) = match made {
             Made::Frontend(made) => (&made.warnings, &made.notes),
             Made::Compiled(made) => (&made.warnings, &made.notes),

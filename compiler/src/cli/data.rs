@@ -73,11 +73,9 @@ fn read(path: &Path, ports: &[values::Port]) -> Result<Value> {
 fn check_type(input: &str, dtype: DType, tensor: &Tensor, path: &Path) -> Result<()> {
     match tensor.dtype == dtype {
         true => Ok(()),
-        false => Err(usage(format!(
-            "input `{input}` takes {dtype}, and {} has {}",
-            path.display(),
-            tensor.dtype
-        ))),
+        false => {
+            Err(usage(format!("input `{input}` takes {dtype}, and {} has {}", path.display(), tensor.dtype)))
+        }
     }
 }
 

@@ -87,8 +87,14 @@ const EXAMPLES: &[(&str, Examples)] = &[
     (
         "",
         &[
-            ("An object and its header, for every processor of this kind", "onnxc mobilenet.onnx -o mobilenet.o"),
-            ("For a processor and a fixed batch", "onnxc model.onnx --mcpu=znver4 --input-dim batch=1 -o model.o"),
+            (
+                "An object and its header, for every processor of this kind",
+                "onnxc mobilenet.onnx -o mobilenet.o",
+            ),
+            (
+                "For a processor and a fixed batch",
+                "onnxc model.onnx --mcpu=znver4 --input-dim batch=1 -o model.o",
+            ),
             ("For another machine", "onnxc model.onnx --target=aarch64-unknown-linux-gnu -o model.o"),
         ],
     ),

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use crate::cli::args::RunArgs;
+use crate::cli::check::to_json;
 use crate::cli::output::{self, Outputs};
 use crate::cli::session::{Problems, Session, native_options, one, print_warnings, usage};
 use crate::cli::shapes::{self, Given};
 use crate::cli::values::{self, Value};
-use crate::cli::check::to_json;
 use crate::cli::{data, files, is_quiet, protos};
 use crate::error::Result;
 use crate::files::io_error;
@@ -84,11 +84,19 @@ fn check_given(graph: &Graph, inputs: &[Option<Tensor>]) -> Result<()> {
     };
     let Some((at, (input, _))) = given.enumerate().find(is_missing) else { return Ok(()) };
     let name = graph.input_parts.get(&at).map_or(&input.name, |(value, _)| value);
-    let mut symbols: Vec<&str> = graph.input_ty(at).shape.iter().filter_map(Dim::as_sym).map(|symbol| graph.symbols[symbol].name.as_str()).collect();
+    let mut symbols: Vec<&str> = graph
+        .input_ty(at)
+        .shape
+        .iter()
+        .filter_map(Dim::as_sym)
+        .map(|symbol| graph.symbols[symbol].name.as_str())
+        .collect();
     symbols.dedup();
     let sizes: Vec<String> = symbols.iter().map(|symbol| format!("--size {symbol}=N")).collect();
     let sizes = if sizes.is_empty() { String::new() } else { format!("{}, ", sizes.join(" ")) };
-    Err(usage(format!("input `{name}` is missing: give --input {name}=FILE, {sizes}or --random SEED for random numbers")))
+    Err(usage(format!(
+        "input `{name}` is missing: give --input {name}=FILE, {sizes}or --random SEED for random numbers"
+    )))
 }
 
 /// The outputs for JSON: elements, or the file that they are written to.
@@ -102,7 +110,9 @@ fn described(named: &[(String, Value)], places: &[PathBuf]) -> Result<Vec<serde_
         for (name, tensor) in value.tensors(name) {
             let (dtype, shape) = (tensor.dtype.name(), &tensor.shape);
             let elements = data::json(tensor);
-            outputs.push(serde_json::json!({ "name": name, "dtype": dtype, "shape": shape, "elements": elements }));
+            outputs.push(
+                serde_json::json!({ "name": name, "dtype": dtype, "shape": shape, "elements": elements }),
+            );
         }
     }
     Ok(outputs)

@@ -314,7 +314,10 @@ impl Progress {
                 passes.sort_unstable();
                 passes.dedup();
                 let near = did_you_mean(name, passes.iter().copied());
-                Err(usage(format!("no pass is called `{name}`{near}; there are {} and all", passes.join(", "))))
+                Err(usage(format!(
+                    "no pass is called `{name}`{near}; there are {} and all",
+                    passes.join(", ")
+                )))
             }
         }
     }

@@ -18,9 +18,9 @@ use cranelift_codegen::ir::Function;
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_codegen::{CompiledCode, Context};
 
+use crate::error::{Error, Result, Stage};
 #[cfg(not(any(test, feature = "disasm")))]
 use crate::error::{Kind, without};
-use crate::error::{Error, Result, Stage};
 use crate::graph::dim::overgrown;
 use crate::loops::{Kernel, LoopKind, Stmt};
 use crate::target::Target;

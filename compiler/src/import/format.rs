@@ -14,7 +14,11 @@ const FORMATS: &[(usize, &[u8], &str)] = &[
     (0, b"PK\x03\x04", "a ZIP archive, as PyTorch saves; the exporter of the framework writes .onnx"),
     (4, b"TFL3", "a TensorFlow Lite model; tf2onnx writes .onnx"),
     (4, b"ORTM", "a model in ONNX Runtime's own format (.ort); give the .onnx file that it was made from"),
-    (0, b"GGUF", "a GGUF file, as llama.cpp reads: weights without a graph; export the model to .onnx, as Optimum does"),
+    (
+        0,
+        b"GGUF",
+        "a GGUF file, as llama.cpp reads: weights without a graph; export the model to .onnx, as Optimum does",
+    ),
     (0, b"\x89HDF\r\n", "an HDF5 file, as Keras saves; tf2onnx writes .onnx"),
     (0, b"\x1f\x8b", "compressed by gzip; unpack it first"),
     (0, b"\x93NUMPY", "a NumPy array, not a model"),
@@ -72,7 +76,9 @@ fn is_safetensors(bytes: &[u8]) -> bool {
 /// A tensor with elements, or with sizes.
 fn is_tensor(bytes: &Bytes) -> bool {
     let tensor = onnxc_proto::decode_tensor(bytes.clone(), &Budget::default());
-    tensor.is_ok_and(|tensor| tensor.data_type.is_some() && (tensor.raw_data.is_some() || !tensor.dims.is_empty()))
+    tensor.is_ok_and(|tensor| {
+        tensor.data_type.is_some() && (tensor.raw_data.is_some() || !tensor.dims.is_empty())
+    })
 }
 
 /// What to say of a file that ends inside its graph, which is nearly all of a model; `length` bytes are there.

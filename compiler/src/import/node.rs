@@ -197,7 +197,9 @@ impl<'m> Importer<'m> {
         if !STANDARD.contains(&domain) {
             return Err(Error::unsupported(Stage::Import, message + &hint));
         }
-        malformed(format!("{message}: there is none of this name{hint}; a function of the model can define it"))
+        malformed(format!(
+            "{message}: there is none of this name{hint}; a function of the model can define it"
+        ))
     }
 
     /// Lowers one node of an operator. With a poisoned input, only what needs no types is checked.

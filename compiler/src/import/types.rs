@@ -112,7 +112,9 @@ impl Types {
             let inputs: Vec<&str> = graph.input.iter().map(|info| info.name()).collect();
             let hint = did_you_mean(name, inputs.iter().copied());
             let inputs = inputs.join(", ");
-            return Err(usage(format!("--input-shape {shape}: no input is `{name}`{hint}; there are {inputs}")));
+            return Err(usage(format!(
+                "--input-shape {shape}: no input is `{name}`{hint}; there are {inputs}"
+            )));
         }
         let dims = shape.to_proto();
         match self.shapes.insert(name.clone(), dims.clone()) {
@@ -159,7 +161,9 @@ impl Types {
             let inputs: Vec<&str> = graph.input.iter().map(|info| info.name()).collect();
             let symbols: Vec<&str> = symbols.iter().map(String::as_str).collect();
             let hint = match pin.input_axis() {
-                Some((name, axis)) => nearest(name, inputs.iter().copied()).map(|name| format!("{name}:{axis}")),
+                Some((name, axis)) => {
+                    nearest(name, inputs.iter().copied()).map(|name| format!("{name}:{axis}"))
+                }
                 None => nearest(&pin.target, symbols.iter().copied()).map(String::from),
             };
             return Err(usage(format!(

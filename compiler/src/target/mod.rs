@@ -97,8 +97,9 @@ impl Target {
 
     /// The target of a triple's text; see [`Target::new`].
     pub fn parse(triple: &str, mcpu: Option<&str>) -> Result<Target> {
-        let parsed: Triple =
-            triple.parse().map_err(|error| usage(format!("target `{triple}`: {error}{}; {TARGETS}", like(triple))))?;
+        let parsed: Triple = triple
+            .parse()
+            .map_err(|error| usage(format!("target `{triple}`: {error}{}; {TARGETS}", like(triple))))?;
         let parsed = with_format(parsed);
         let family = family(&parsed, triple)?;
         family(parsed, mcpu)

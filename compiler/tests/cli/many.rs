@@ -66,7 +66,10 @@ fn a_summary_is_json_too() {
     );
     let refusals = summary["refusals"].as_array().unwrap();
     let of = |operator: &str| refusals.iter().find(|reason| reason["operator"] == operator).unwrap();
-    assert_eq!(of("ai.onnx.Nope")["reason"], "operator Nope of ai.onnx opset N: there is none of this name; a function of the model can define it");
+    assert_eq!(
+        of("ai.onnx.Nope")["reason"],
+        "operator Nope of ai.onnx opset N: there is none of this name; a function of the model can define it"
+    );
     assert_eq!(of("ai.onnx.Nope")["named"][0], "sub/bad.onnx");
     assert!(
         refusals.iter().any(|reason| reason["reason"].as_str().unwrap().contains("gone.onnx")),

@@ -193,7 +193,8 @@ fn every_command_has_json_and_quiet() {
     let tensor = |name: &str, values: [f32; 8]| build::f32_tensor(name, &[2, 4], values.to_vec());
     let values = [1.0, -1.0, 0.0, 2.0, -2.0, 3.0, -3.0, 4.0];
     fs::write(set.join("input_0.pb"), tensor("x", values).encode_to_vec()).unwrap();
-    fs::write(set.join("output_0.pb"), tensor("y", values.map(|value| value.max(0.0))).encode_to_vec()).unwrap();
+    fs::write(set.join("output_0.pb"), tensor("y", values.map(|value| value.max(0.0))).encode_to_vec())
+        .unwrap();
     let json = |arguments: &[&str]| -> serde_json::Value {
         let run = onnxc(folder.path(), &[arguments, &["--json", "--quiet"]].concat());
         assert_eq!((run.code, run.err.as_str()), (0, ""), "{arguments:?}: {}", run.out);
@@ -238,7 +239,10 @@ fn every_command_has_json_and_quiet() {
     assert!(run.code == 1 && run.out.contains("WRONG"), "{}{}", run.out, run.err);
     let run = onnxc(folder.path(), &["verify", "open.onnx", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&run.out).unwrap();
-    assert!(run.code == 1 && report["good"] == false && report["outputs"][0]["verdict"] == "WRONG", "{report}");
+    assert!(
+        run.code == 1 && report["good"] == false && report["outputs"][0]["verdict"] == "WRONG",
+        "{report}"
+    );
 }
 
 #[test]
@@ -254,10 +258,14 @@ fn help_has_what_people_look_for() {
         let lines: Vec<&str> = help.lines().collect();
         let options = lines.iter().enumerate().filter(|(_, line)| line.trim_start().starts_with('-'));
         let mut count = 0;
-        for (at, line) in options.filter(|(_, line)| line.starts_with("  -") || line.starts_with("      --")) {
+        for (at, line) in options.filter(|(_, line)| line.starts_with("  -") || line.starts_with("      --"))
+        {
             count += 1;
-            let beside = line.trim_start().split("  ").any(|part| part.trim().contains(' ') && !part.starts_with('-'));
-            let below = lines.get(at + 1).is_some_and(|next| next.starts_with("          ") && !next.trim().is_empty());
+            let beside =
+                line.trim_start().split("  ").any(|part| part.trim().contains(' ') && !part.starts_with('-'));
+            let below = lines
+                .get(at + 1)
+                .is_some_and(|next| next.starts_with("          ") && !next.trim().is_empty());
             assert!(beside || below, "{command}: no text for {line}");
         }
         assert!(count > 1, "{command}: {help}");
