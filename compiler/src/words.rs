@@ -12,7 +12,7 @@ pub fn nearest<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> Opti
     names.into_iter().filter(likely).min_by_key(|name| distance(&word, &name.to_lowercase()))
 }
 
-/// Letters that make a beginning; of as many, one may be wrong.
+/// The least letters of a beginning. One letter in three may be wrong.
 const PREFIX: usize = 3;
 
 /// The end of a message about an unknown name: a question, or nothing where no name is near.

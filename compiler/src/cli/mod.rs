@@ -121,7 +121,7 @@ fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
-/// A line on standard error that is no error: a warning, a note, progress.
+/// A warning, a note or progress: a line on standard error, unless `--quiet` is given.
 fn note(text: std::fmt::Arguments<'_>) {
     if !is_quiet() {
         complain(text);

@@ -198,7 +198,7 @@ impl<'m> Importer<'m> {
             return Err(Error::unsupported(Stage::Import, message + &hint));
         }
         malformed(format!(
-            "{message}: there is none of this name{hint}; a function of the model can define it"
+            "{message}: there is no operator of this name{hint}; a function of the model can define it"
         ))
     }
 

@@ -477,6 +477,22 @@ mod tests {
     }
 
     #[test]
+    fn a_back_end_that_is_left_out_is_named() {
+        for (name, feature) in [
+            ("x86_64-unknown-linux-gnu", "x86"),
+            ("aarch64-apple-darwin", "arm64"),
+            ("riscv64gc-unknown-linux-gnu", "riscv64"),
+            ("s390x-unknown-linux-gnu", "s390x"),
+        ] {
+            let error = left_out(&triple(name), name);
+            let command = format!("cargo install --path compiler --features {feature}`");
+            assert!(error.kind == Kind::Usage && error.message.contains(&command), "{error}");
+            assert!(error.message.starts_with(&format!("target `{name}`: ")), "{error}");
+            assert!(Target::parse(name, None).is_ok(), "tests have every back end: {name}");
+        }
+    }
+
+    #[test]
     fn every_named_processor_makes_an_isa() {
         for (text, names) in [
             ("x86_64-unknown-linux-gnu", x86_64::names()),

@@ -1,4 +1,4 @@
-//! What people type wrong, and what they are told: one row for each mistake.
+//! What people type wrong, and the messages for it: one row for each mistake.
 
 use std::fs;
 use std::path::Path;
@@ -270,7 +270,7 @@ fn help_has_what_people_look_for() {
         }
         assert!(count > 1, "{command}: {help}");
     }
-    // Manual pages have examples and exit codes, and name no page that is not made.
+    // Manual pages have examples and exit codes, and name existing pages only.
     assert_eq!(onnxc(folder.path(), &["man", "--output", "man1"]).code, 0);
     let pages = names(&folder.path().join("man1"));
     for page in &pages {

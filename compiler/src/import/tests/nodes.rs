@@ -25,9 +25,9 @@ fn every_problem_is_reported_and_named() {
     assert_eq!(
         text,
         [
-            "node 0 `first` (ai.onnx.Nope) with x: f32[s0, 4]: operator Nope of ai.onnx opset 13: there is none of this name; a function of \
+            "node 0 `first` (ai.onnx.Nope) with x: f32[s0, 4]: operator Nope of ai.onnx opset 13: there is no operator of this name; a function of \
              the model can define it",
-            "node 2 `Never_2` (ai.onnx.Never) with b: ?: operator Never of ai.onnx opset 13: there is none of this name; a function of the \
+            "node 2 `Never_2` (ai.onnx.Never) with b: ?: operator Never of ai.onnx opset 13: there is no operator of this name; a function of the \
              model can define it",
             "node 3 `Custom_3` (com.example.Custom) with x: f32[s0, 4]: not supported yet: operator Custom of com.example \
              (no version of it is imported; imported: ai.onnx 13); a function of the model can define it",
