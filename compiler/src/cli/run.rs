@@ -42,11 +42,13 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
         let call = Call { seed: args.seed, ..Call::default() };
         let outputs = loaded.model()?.run_with(&inputs, &native::output_shapes(graph, &inputs)?, &call)?;
         let named = values::unpack_all(&outputs, &values::outputs(graph))?;
-        if args.json {
-            say!("{}", to_json(&serde_json::json!({ "outputs": described(&named, &places)? })));
-        }
+        let described = || to_json(&serde_json::json!({ "outputs": described(&named, &places) }));
         let Some(first) = places.first() else {
-            for (name, value) in named.iter().filter(|_| !args.json) {
+            if args.json {
+                say!("{}", described());
+                return Ok(());
+            }
+            for (name, value) in &named {
                 if !matches!(value, Value::Tensor(_)) {
                     say!("{name}: {}", value.outline());
                 }
@@ -64,7 +66,11 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
             })?;
         }
         files.commit()?;
-        for ((name, value), place) in named.iter().zip(&places).filter(|_| !args.json && !is_quiet()) {
+        if args.json {
+            say!("{}", described());
+            return Ok(());
+        }
+        for ((name, value), place) in named.iter().zip(&places).filter(|_| !is_quiet()) {
             let what = match value {
                 Value::Tensor(tensor) => format!("{}{:?}", tensor.dtype, tensor.shape),
                 value => value.outline(),
@@ -100,7 +106,7 @@ fn check_given(graph: &Graph, inputs: &[Option<Tensor>]) -> Result<()> {
 }
 
 /// The outputs for JSON: elements, or the file that they are written to.
-fn described(named: &[(String, Value)], places: &[PathBuf]) -> Result<Vec<serde_json::Value>> {
+fn described(named: &[(String, Value)], places: &[PathBuf]) -> Vec<serde_json::Value> {
     let mut outputs = vec![];
     for (at, (name, value)) in named.iter().enumerate() {
         if let Some(place) = places.get(at) {
@@ -115,7 +121,7 @@ fn described(named: &[(String, Value)], places: &[PathBuf]) -> Result<Vec<serde_
             );
         }
     }
-    Ok(outputs)
+    outputs
 }
 
 /// Where the outputs are written; empty if they are not. Fails where that would replace something else.
