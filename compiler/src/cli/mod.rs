@@ -77,6 +77,7 @@ const STACK: usize = 64 << 20;
 
 fn command() -> ExitCode {
     let cli = Cli::from_arguments(std::env::args_os());
+    QUIET.store(cli.quiet, Ordering::Relaxed);
     let result = match cli.command {
         Command::Compile(args) => compile::run(&args).map(|()| true),
         Command::Check(args) => check::run(&args),
