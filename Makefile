@@ -29,7 +29,7 @@ LIBRARIES := $(addprefix libonnxc_runtime_,support.a images.a images.so images.d
 
 all:
 	$(CARGO) build --release --locked $(if $(TARGET),--target $(TARGET)) \
-	    -p onnxc -p onnxc-runtime-support -p onnxc-runtime-images
+	    -p onnxc -p onnxc-runtime-support -p onnxc-runtime-images --features onnxc/full
 
 install: all
 	$(MAKE) place

@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use cranelift_codegen::isa::OwnedTargetIsa;
 use rayon::prelude::*;
 
+use crate::Counter;
 use crate::codegen::emit::{Explanation, Failure, KernelCode, KernelVersion, Kernels, MachineCode};
 use crate::codegen::{self, Code};
 use crate::digest::digest;
@@ -291,11 +292,31 @@ impl<'t> Levels<'t> {
 
 /// Machine code of every kernel for every level of the target, bodies included. Kernels are compiled in
 /// parallel.
-pub fn compile_kernels(graph: &Graph, program: &Program, target: &Target) -> Result<Kernels> {
-    compile_program(graph, program, &Levels::new(target)?)
+pub fn compile_kernels(
+    graph: &Graph,
+    program: &Program,
+    target: &Target,
+    counter: &Counter,
+) -> Result<Kernels> {
+    counter.expect(count_kernels(program));
+    compile_program(graph, program, &Levels::new(target)?, counter)
 }
 
-fn compile_program(graph: &Graph, program: &Program, levels: &Levels<'_>) -> Result<Kernels> {
+/// Kernels of a program, bodies included.
+fn count_kernels(program: &Program) -> usize {
+    let of_bodies = program.steps.iter().map(|step| match step {
+        Step::Control { bodies, .. } => bodies.iter().map(count_kernels).sum(),
+        _ => 0,
+    });
+    program.groups.len() + of_bodies.sum::<usize>()
+}
+
+fn compile_program(
+    graph: &Graph,
+    program: &Program,
+    levels: &Levels<'_>,
+    counter: &Counter,
+) -> Result<Kernels> {
     let ids: Vec<GroupId> = program.groups.keys().collect();
     let codes: Vec<Result<KernelCode>> = ids
         .par_iter()
@@ -306,6 +327,7 @@ fn compile_program(graph: &Graph, program: &Program, levels: &Levels<'_>) -> Res
                 false => Failure::Never,
             };
             let versions = built.into_iter().map(version).collect();
+            counter.count();
             Ok(KernelCode { name: kernel_name(graph, program, group), versions, failure })
         })
         .collect();
@@ -316,7 +338,7 @@ fn compile_program(graph: &Graph, program: &Program, levels: &Levels<'_>) -> Res
     for step in &program.steps {
         if let Step::Control { node, bodies, .. } = step {
             let bodies = graph.nodes[*node].op.bodies().iter().zip(bodies);
-            let bodies = bodies.map(|(graph, program)| compile_program(graph, program, levels));
+            let bodies = bodies.map(|(graph, program)| compile_program(graph, program, levels, counter));
             kernels.bodies.insert(*node, bodies.collect::<Result<Vec<_>>>()?);
         }
     }
@@ -368,7 +390,7 @@ mod tests {
         let graph = parse(text).unwrap();
         let program = schedule::schedule(&graph, schedule::Options::default()).unwrap();
         let target = Target::parse("x86_64-unknown-linux-gnu", None).unwrap();
-        let kernels = compile_kernels(&graph, &program, &target).unwrap();
+        let kernels = compile_kernels(&graph, &program, &target, &Counter::default()).unwrap();
         let mut codes = Vec::new();
         for (id, kernel) in &kernels.groups {
             let code = kernel.versions[0].code.clone();

@@ -84,6 +84,14 @@ pub struct Error {
     pub message: String,
 }
 
+/// Why a build without a feature of the package cannot do something, and how to get one that can.
+pub fn without(what: &str, feature: &str) -> String {
+    format!(
+        "this onnxc was built without the {what} (feature `{feature}`); `cargo install --path compiler --features {feature}` in its \
+         repository builds one with it, and `make install` one with everything"
+    )
+}
+
 impl Error {
     pub fn new(stage: Stage, kind: Kind, message: impl Into<String>) -> Error {
         Error { stage, kind, rule: None, node: None, message: message.into() }

@@ -30,10 +30,12 @@ pub mod target;
 pub mod tuning;
 pub mod vector;
 mod winograd;
+mod words;
 
 pub use build::build;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -72,6 +74,34 @@ pub trait Observer {
     fn pass(&mut self, _name: &str, _graph: &Graph, _time: Duration) {}
     /// A stage is done.
     fn stage(&mut self, _name: &str, _time: Duration) {}
+    /// Counts kernels while they are compiled.
+    fn counter(&self) -> Arc<Counter> {
+        Arc::default()
+    }
+}
+
+/// How far compiling is.
+#[derive(Default, Debug)]
+pub struct Counter {
+    total: AtomicUsize,
+    done: AtomicUsize,
+}
+
+impl Counter {
+    /// More kernels are to be compiled.
+    pub fn expect(&self, kernels: usize) {
+        self.total.fetch_add(kernels, Ordering::Relaxed);
+    }
+
+    /// A kernel is compiled.
+    pub fn count(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Kernels that are compiled, and all; none before the first is begun.
+    pub fn get(&self) -> (usize, usize) {
+        (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
+    }
 }
 
 /// An observer that listens to nothing.
@@ -136,7 +166,7 @@ pub fn compile(
 pub fn backend(frontend: Frontend, options: &Options, observer: &mut dyn Observer) -> Result<Compiled> {
     let Frontend { graph, program, notes, warnings } = frontend;
     let start = Instant::now();
-    let kernels = backend::compile_kernels(&graph, &program, &options.target)?;
+    let kernels = backend::compile_kernels(&graph, &program, &options.target, &observer.counter())?;
     observer.stage("kernels", start.elapsed());
     let emit = codegen::emit::Options {
         name: options.name.clone(),
@@ -179,7 +209,11 @@ pub fn decode(model: Bytes) -> Result<onnxc_proto::ModelProto> {
         Ok(proto) if proto.graph.is_some() => Ok(proto),
         // Other bytes may be what a message without a graph is.
         Ok(proto) => import::format::other(&model).map_or(Ok(proto), |what| Err(malformed(what))),
-        Err(error) => Err(malformed(import::format::other(&model).unwrap_or_else(|| error.to_string()))),
+        Err(error) => {
+            let what = import::format::other(&model);
+            let what = what.or_else(|| import::format::cut_off(&error, model.len()));
+            Err(malformed(what.unwrap_or_else(|| error.to_string())))
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use cranelift_entity::SecondaryMap;
 use libloading::Library;
 use onnxc_runtime_support::{Model as Descriptor, Options as RunOptions, Pool, Status, abi};
 
-use crate::error::{Error, Kind, Result, Stage};
+use crate::error::{Error, Kind, Result, Stage, without};
 use crate::graph::{Dim, Graph, Input, Sym, Tensor};
 
 use crate::host::block::SPARE;
@@ -42,6 +42,12 @@ pub fn link(objects: &[PathBuf], library: &Path) -> Result<()> {
         // SAFETY: the mapping is private and read-only, and the object is a file of this process.
         let object = unsafe { memmap2::Mmap::map(&file) }.map_err(|error| io(error.to_string()))?;
         calls |= calls_runtime(&object);
+        if cfg!(not(any(test, feature = "images"))) && runtime::decodes_images(&object) {
+            return Err(usage(format!(
+                "the model decodes images, and {}",
+                without("image decoders", "images")
+            )));
+        }
     }
     let source = if calls { runtime::source() } else { String::new() };
     run_linker(objects, library, &source)

@@ -13,6 +13,9 @@ mod schema {
     include!("generated/onnx.rs");
 }
 
+use std::error::Error;
+use std::fmt::{self, Display, Formatter};
+
 use bytes::Bytes;
 use prost::Message;
 
@@ -60,8 +63,7 @@ impl Default for Budget {
 }
 
 /// Why a file is not an ONNX model, and where: `graph.node[3].attribute[0]` at a byte offset.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("byte {offset}, in {path}: {fault}")]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DecodeError {
     /// The innermost message, from the root's fields.
     pub path: String,
@@ -70,29 +72,69 @@ pub struct DecodeError {
     pub fault: Fault,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+impl Display for DecodeError {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "byte {}, in {}: {}", self.offset, self.path, self.fault)
+    }
+}
+
+impl Error for DecodeError {}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
-    #[error("the data ends inside a field")]
+    /// The data ends inside a field.
     Truncated,
-    #[error("a variable-length number has more than 64 bits")]
+    /// A variable-length number has more than 64 bits.
     Varint,
-    #[error("field number {0} is not valid")]
     FieldNumber(u64),
-    #[error("wire type {0} is not part of the format")]
     WireType(u8),
-    #[error("field {field} has wire type {wire}, which does not fit it")]
-    FieldType { field: &'static str, wire: u8 },
-    #[error("field {field} is {length} bytes long, and {left} are left")]
-    Overrun { field: &'static str, length: u64, left: usize },
-    #[error("field {0} is not UTF-8")]
+    FieldType {
+        field: &'static str,
+        wire: u8,
+    },
+    /// A field is longer than what is left.
+    Overrun {
+        field: &'static str,
+        length: u64,
+        left: usize,
+    },
     Utf8(&'static str),
-    #[error("list {field} of {width}-byte elements is {length} bytes long")]
-    Ragged { field: &'static str, width: usize, length: usize },
-    #[error("the budget of {limit} {unit} is exceeded")]
-    Budget { unit: &'static str, limit: u64 },
-    #[error("{0}")]
+    Ragged {
+        field: &'static str,
+        width: usize,
+        length: usize,
+    },
+    Budget {
+        unit: &'static str,
+        limit: u64,
+    },
     Structure(String),
 }
+
+impl Display for Fault {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Truncated => write!(f, "the data ends inside a field"),
+            Fault::Varint => write!(f, "a variable-length number has more than 64 bits"),
+            Fault::FieldNumber(number) => write!(f, "field number {number} is not valid"),
+            Fault::WireType(wire) => write!(f, "wire type {wire} is not part of the format"),
+            Fault::FieldType { field, wire } => {
+                write!(f, "field {field} has wire type {wire}, which does not fit it")
+            }
+            Fault::Overrun { field, length, left } => {
+                write!(f, "field {field} is {length} bytes long, and {left} are left")
+            }
+            Fault::Utf8(field) => write!(f, "field {field} is not UTF-8"),
+            Fault::Ragged { field, width, length } => {
+                write!(f, "list {field} of {width}-byte elements is {length} bytes long")
+            }
+            Fault::Budget { unit, limit } => write!(f, "the budget of {limit} {unit} is exceeded"),
+            Fault::Structure(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Error for Fault {}
 
 /// Decodes a model file.
 pub fn decode(bytes: Bytes, budget: &Budget) -> Result<ModelProto, DecodeError> {

@@ -7,6 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::tuning::Goal;
+use crate::words::nearest;
 
 #[derive(Parser, Debug)]
 #[command(
@@ -14,20 +15,39 @@ use crate::tuning::Goal;
     version,
     about = "Ahead-of-time compiler from ONNX models to native object files",
     override_usage = "onnxc [OPTIONS] MODEL.onnx\n       onnxc COMMAND [OPTIONS] ...",
-    after_help = "Without a command, the model is compiled: `onnxc compile --help` lists the options.",
+    after_help = USED_MOST,
     arg_required_else_help = true
 )]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+    /// Print errors and results only: no warnings, notes or progress
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
 }
+
+/// The options that people use, for the help of the program itself.
+const USED_MOST: &str = "\
+Without a command, the model is compiled. The options used most:
+  -o FILE                  Output: .o, .a, .so, .h, or text such as .s [default: MODEL.o and MODEL.h]
+  --mcpu NAME              Processor, such as native or x86-64-v3 [default: any of the target]
+  --target TRIPLE          Target, such as aarch64-unknown-linux-gnu [default: this machine]
+  --input-dim batch=1      Fix a symbolic size
+  --state auto             Keep caches in the caller's memory between runs
+  -O LEVEL                 0 to 3, or s for small objects [default: 3]
+  --emit KIND,...          What to write: obj, lib, so, header, graph, loops, asm, ...
+`onnxc compile --help` lists all of them, `onnxc COMMAND --help` those of a command.
+
+Exit codes: 0 success; 1 invalid model, wrong results or I/O error; 2 usage error";
 
 impl Cli {
     /// Parses arguments, the program's name first. Where no command is named, `compile` is meant. Ends the program
     /// on `--help`, `--version` and usage errors.
     pub fn from_arguments(arguments: impl Iterator<Item = OsString>) -> Cli {
         let mut arguments = dependency_flags(arguments);
-        if let Some(first) = arguments.get(1).map(|first| first.to_string_lossy().into_owned()) {
+        let is_quiet = |argument: &OsString| argument == "-q" || argument == "--quiet";
+        let first = arguments.iter().skip(1).find(|argument| !is_quiet(argument));
+        if let Some(first) = first.map(|first| first.to_string_lossy().into_owned()) {
             let mut commands = Cli::command();
             let is_command = commands.get_subcommands().any(|command| command.get_name() == first);
             if !is_command && !["help", "-h", "--help", "-V", "--version"].contains(&first.as_str()) {
@@ -48,19 +68,12 @@ fn neither(first: &str, commands: &clap::Command) -> Option<String> {
         return None;
     }
     let names = commands.get_subcommands().map(clap::Command::get_name);
-    let near = names
-        .map(|name| (strsim::jaro_winkler(first, name), name))
-        .filter(|near| near.0 > NEAR)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    let hint = match near {
-        Some((_, name)) => format!("; did you mean `{name}`?"),
+    let hint = match nearest(first, names) {
+        Some(name) => format!("; did you mean `{name}`?"),
         None => "; `onnxc --help` lists the commands".to_string(),
     };
     Some(format!("`{first}` is neither a command nor a file{hint}"))
 }
-
-/// Likeness of two words from which on one is taken for the other mistyped.
-const NEAR: f64 = 0.75;
 
 /// Arguments with the flags that C compilers have for dependency files, `-MD` and `-MF FILE`, as `--depfile`.
 fn dependency_flags(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
@@ -96,23 +109,23 @@ fn dependency_flags(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> 
 pub enum Command {
     /// Compile a model (the default)
     Compile(CompileArgs),
-    /// List every problem and every unsupported node of a model, or of many with a summary of the reasons
+    /// List every error, unsupported node and warning of models and folders
     Check(CheckArgs),
-    /// Show inputs, outputs, dims, parameters, operators, FLOPs and the memory plan
+    /// Print inputs, outputs, sizes, parameters, operators, FLOPs and the memory plan
     Inspect(InspectArgs),
-    /// Compile and run a model on input files or random inputs
+    /// Compile a model and run it on files or random inputs
     Run(RunArgs),
-    /// Compile and compare with the expected outputs of test_data_set_* folders
+    /// Compile a model and compare its outputs with those of test_data_set_* folders
     Verify(VerifyArgs),
-    /// Compile and time a model
+    /// Compile a model and time it
     Bench(BenchArgs),
-    /// Compile, time and write a page about a model: its groups, memory plan, times against bounds and sizes
+    /// Compile a model, time it and write a page: kernels, times against bounds, memory plan, sizes
     Report(ReportArgs),
     /// Print the operator table
     Ops(OpsArgs),
-    /// Print completions of these commands and options for a shell
+    /// Print completions for a shell
     Completions(CompletionsArgs),
-    /// Print the manual page, or write those of all commands
+    /// Print the manual page, or write a page for each command
     Man(ManArgs),
 }
 
@@ -122,32 +135,32 @@ pub struct ModelArgs {
     /// The ONNX model; `-` is standard input
     #[arg(value_name = "MODEL.onnx")]
     pub model: PathBuf,
-    /// Pin a symbolic dim (`batch=1`) or an axis of an input (`images:0=1`)
+    /// Fix a symbolic size (`batch=1`) or an axis of an input (`images:0=1`)
     #[arg(long = "input-dim", value_name = "NAME=N|INPUT:AXIS=N")]
     pub input_dims: Vec<String>,
-    /// Shape of an input that the model declares without one or with a wrong one; for optionals and sequences, of the elements. Dims are
-    /// sizes, symbols (the same name is the same size) and `?`, such as x=N,3,224,224; x=[] is a scalar. Commands that read data take the
-    /// rank of other inputs without a shape from it
+    /// Shape of an input that the model declares without one or with a wrong one: sizes, names of symbols and `?`, such as
+    /// x=N,3,224,224; x=[] is a scalar. Of sequences and optionals it is the shape of the elements. Commands that run the model take
+    /// the rank from the data where no option gives a shape
     #[arg(long = "input-shape", value_name = "INPUT=DIM,DIM,...")]
     pub input_shapes: Vec<String>,
-    /// Keep initializers that are also inputs as inputs with a default, which the caller may override (default: constants)
+    /// Keep initializers that are also inputs as inputs with a default; without it they are constants
     #[arg(long)]
     pub overridable_defaults: bool,
     /// Treat warnings as errors
     #[arg(long)]
     pub strict: bool,
-    /// Channels per block of a model that ONNX Runtime saved in the blocked layout of its machine, if the weights do not show it: 16 on
-    /// x86-64 with AVX-512 and on aarch64, otherwise 8
+    /// Channels per block of a model that ONNX Runtime saved in the blocked layout of its machine, if the weights do not show it:
+    /// 16 for x86-64 with AVX-512 and aarch64, 8 for others
     #[arg(long, value_name = "CHANNELS")]
     pub nchwc_block: Option<Block>,
-    /// Keep an input and an output as one tensor in the caller's memory from run to run: INPUT=OUTPUT, with :AXIS if it grows along several
-    /// axes; INPUT for an input that runs only read; `auto` finds both by their names
+    /// Keep a tensor in the caller's memory between runs: INPUT=OUTPUT, with :AXIS if it grows along several axes; INPUT for one that
+    /// runs only read; `auto` finds both by their names
     #[arg(long, value_name = "PAIR|INPUT|auto")]
     pub state: Vec<String>,
     /// Capacity of growing states, in elements (default: chosen at run time)
     #[arg(long, value_name = "N", requires = "state")]
     pub state_capacity: Option<usize>,
-    /// Directory below which external data may be read (default: the model's folder)
+    /// Directory below which external data may be read (default: the model's own)
     #[arg(long, value_name = "DIR")]
     pub external_data_root: Option<PathBuf>,
 }
@@ -155,23 +168,23 @@ pub struct ModelArgs {
 /// How code is generated.
 #[derive(Args, Debug, Clone)]
 pub struct CodeArgs {
-    /// Optimization level: 0 (required passes only) to 3, or s for small objects: one version of each kernel, no unrolling, weights in
-    /// their own size
+    /// Optimization level: 0 (required passes only) to 3, or s for small objects: one version of each kernel, no unrolling, weights
+    /// in their own size
     #[arg(short = 'O', value_name = "LEVEL", value_enum, default_value_t = Level::Three)]
     pub opt_level: Level,
-    /// Round as the model says: no minimal filtering of convolutions, no scales folded into weights, no joined scales of quantized models,
-    /// and no other trade of accuracy for speed
+    /// Use no algorithm that trades accuracy for speed: no minimal filtering of convolutions, no scales folded into weights, no joined
+    /// scales of quantized models
     #[arg(long)]
     pub exact: bool,
     /// Target triple (default: this machine's)
     #[arg(long, value_name = "TRIPLE")]
     pub target: Option<String>,
-    /// Processor: a name such as x86-64-v3 or znver3, or `native`. The default for compiled objects is any processor of the architecture;
-    /// on x86-64 they also hold hot code for x86-64-v3 and x86-64-v4, and select it in the first run. The default for commands that run the
-    /// model is `native`
+    /// Processor: a name such as x86-64-v3 or znver3, or `native`. By default objects run on every processor of the architecture; on
+    /// x86-64 they also hold hot code for x86-64-v3 and x86-64-v4, and the first run selects it. Commands that run the model default to
+    /// `native`
     #[arg(long, value_name = "NAME")]
     pub mcpu: Option<String>,
-    /// Widest vectors to use, in bits (default: the widest that the processor has)
+    /// Widest vectors to use, in bits (default: the processor's widest)
     #[arg(long, value_name = "BITS")]
     pub vector_width: Option<usize>,
     /// Leave out the records by which debuggers, crash handlers and profilers walk the stack (-Os leaves them out, too)
@@ -213,34 +226,36 @@ pub struct CompileArgs {
     pub model: ModelArgs,
     #[command(flatten)]
     pub code: CodeArgs,
-    /// Output file (default: the model's name with the extension of the emitted kind; `-` is standard output, for text). Its extension
-    /// selects what is written: .o or .obj, .a, .h, a shared library of the target (.so, .dylib or .dll), or text such as .s. Further kinds
-    /// are written beside it
+    /// Output file (default: the model's name with the extension of the kind). The extension selects what is written: .o or .obj, .a,
+    /// .h, the target's shared library (.so, .dylib or .dll), or text such as .s. `-` is standard output, for text. Further kinds of
+    /// --emit are written beside it
     #[arg(short, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Prefix of every symbol (default: the output file's name, without the `lib` prefix of libraries)
     #[arg(long)]
     pub name: Option<String>,
-    /// Kinds of output, separated by commas (default: by the output's extension, or obj)
+    /// What to write, separated by commas (default: by the output's extension, or obj). It must agree with the extension of -o
     #[arg(long, value_enum, value_delimiter = ',', value_name = "KIND,...")]
     pub emit: Vec<Emit>,
     /// Write a dependency file for make or ninja that names the model and its external data: FILE, or the output's name with .d.
     /// -MD and -MF FILE mean the same
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub depfile: Option<Option<PathBuf>>,
-    /// C compiler that links shared libraries for the target (default: CC_<target>; for the host CC or cc; otherwise the target's GNU
-    /// compiler)
+    /// C compiler that links shared libraries (default: CC_<target>; for the host CC or cc; otherwise the target's GNU compiler)
     #[arg(long, value_name = "PROGRAM")]
     pub linker: Option<OsString>,
     /// Print the graph after a pass (`all`: after each)
     #[arg(long, value_name = "PASS")]
     pub print_ir_after: Vec<String>,
-    /// Print the time that every stage takes
+    /// Print the time of every stage
     #[arg(long)]
     pub time_passes: bool,
     /// Print progress
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
+    /// Print the files written, sizes, times, warnings and notes as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Channels to a block of the layout `com.microsoft.nchwc`.
@@ -260,11 +275,11 @@ pub enum Emit {
     Lib,
     /// Shared library and header, through `cc`
     So,
-    /// The C header alone
+    /// C header alone
     Header,
     /// Tensor IR after all passes
     Graph,
-    /// Host program: what the model does outside of its kernels
+    /// Host program: everything outside of kernels
     Host,
     /// Loop IR of every kernel
     Loops,
@@ -280,10 +295,10 @@ pub enum Emit {
 pub struct CheckArgs {
     #[command(flatten)]
     pub model: ModelArgs,
-    /// More models. A folder, also as the first one, stands for every .onnx file in it and in its subfolders
+    /// More models; a folder stands for every .onnx file below it
     #[arg(value_name = "MODEL.onnx|DIR")]
     pub more: Vec<PathBuf>,
-    /// Problems as JSON
+    /// Print the problems as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -294,6 +309,7 @@ pub struct InspectArgs {
     pub model: ModelArgs,
     #[command(flatten)]
     pub code: CodeArgs,
+    /// Print everything as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -301,11 +317,11 @@ pub struct InspectArgs {
 /// Sizes of what the model leaves open, in a run on random inputs.
 #[derive(Args, Debug)]
 pub struct SizeArgs {
-    /// Size of a symbolic dim (`batch=8`) or of an axis of an input (`images:0=8`) in random inputs; the model is compiled for
-    /// any (default: 1)
+    /// Size of a symbolic dimension (`batch=8`) or of an axis of an input (`images:0=8`) in random inputs; the code serves any size
+    /// (default: 1)
     #[arg(long = "size", value_name = "NAME=N|INPUT:AXIS=N")]
     pub sizes: Vec<String>,
-    /// Give every element of an input this number in place of random ones, such as a mask its ones
+    /// Give every element of an input this value, such as a mask its ones
     #[arg(long, value_name = "INPUT=NUMBER")]
     pub fill: Vec<String>,
 }
@@ -316,13 +332,13 @@ pub struct RunArgs {
     pub model: ModelArgs,
     #[command(flatten)]
     pub code: CodeArgs,
-    /// An input file (.npy or .pb), in the order of the model's inputs, or NAME=FILE
+    /// An input file (.npy or .pb), in the model's order, or NAME=FILE
     #[arg(long = "input", value_name = "FILE")]
     pub inputs: Vec<String>,
-    /// Take the inputs of this folder of test data (input_K.pb), whose sizes the open dims have
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["inputs", "random"])]
+    /// Read the inputs from a folder of test data (input_K.pb)
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["inputs", "random", "sizes", "fill"])]
     pub data: Option<PathBuf>,
-    /// Fill missing inputs with seeded random values
+    /// Fill missing inputs with random values of this seed; --size and --fill imply seed 0
     #[arg(long, value_name = "SEED")]
     pub random: Option<u64>,
     /// Seed of the random numbers that the model draws
@@ -330,22 +346,25 @@ pub struct RunArgs {
     pub seed: u64,
     #[command(flatten)]
     pub sizes: SizeArgs,
-    /// Write outputs into this folder: tensors of numbers as .npy, strings, sequences, maps and optionals as .pb
+    /// Write the outputs into this folder: numbers as .npy; strings, sequences, maps and optionals as .pb
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
+    /// Print the outputs as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
-/// What `verify` says, for its help.
+/// The verdicts of `verify`, for its help.
 const VERDICTS: &str = "\
-Says for each output how it differs from what is expected, and what that means:
+Prints for each output how far it is from the expected one, and a verdict:
   exact             all elements are equal
-  within tolerance  no element is further off than atol + rtol * |expected|; integers are equal
-  noise             some are, but rounding explains it: the largest distance is at most 8 roundings of the largest
-                    magnitude expected, and the norm of all distances at most 8 roundings of the norm expected, in the
+  within tolerance  every element is within atol + rtol * |expected|; integers are equal
+  noise             some are not, but rounding explains it: the largest distance is at most 8 roundings of the largest
+                    expected magnitude, and the norm of all distances at most 8 roundings of the expected norm, in the
                     coarsest type that the model computes in (such as f16, bf16 or quantised i8). With --rtol or --atol
-                    nothing is noise
+                    there is no such verdict
   WRONG             anything else
-The exit code is 1 if an output is wrong, else 0.";
+The exit code is 1 if an output is wrong, otherwise 0. With --quiet, only wrong outputs are printed.";
 
 #[derive(Args, Debug)]
 #[command(after_help = VERDICTS)]
@@ -357,17 +376,16 @@ pub struct VerifyArgs {
     /// Folder with input_K.pb and output_K.pb (default: every test_data_set_* beside the model)
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Relative tolerance (default: 1e-3, or four units in the last place of a type where that is more)
+    /// Relative tolerance (default: 1e-3, or four units in the last place of the type if that is more)
     #[arg(long)]
     pub rtol: Option<f64>,
     /// Absolute tolerance (default: 1e-4)
     #[arg(long)]
     pub atol: Option<f64>,
-    /// Name the first node whose value is wrong by the reference evaluator
+    /// Name the first node whose value differs from the reference evaluator's
     #[arg(long)]
     pub per_node: bool,
-    /// Name the first pass, kernel or stage whose results differ from the reference evaluator's; without test data on
-    /// random inputs
+    /// Name the first pass, kernel or stage that differs from the reference evaluator; without test data, on random inputs
     #[arg(long, conflicts_with = "per_node")]
     pub bisect: bool,
     /// Seed of the random inputs of --bisect
@@ -375,6 +393,9 @@ pub struct VerifyArgs {
     pub random: u64,
     #[command(flatten)]
     pub sizes: SizeArgs,
+    /// Print the verdicts as JSON
+    #[arg(long, conflicts_with_all = ["bisect", "per_node"])]
+    pub json: bool,
 }
 
 #[derive(Args, Debug)]
@@ -385,13 +406,12 @@ pub struct BenchArgs {
     pub code: CodeArgs,
     #[command(flatten)]
     pub measure: MeasureArgs,
-    /// All figures as JSON
+    /// Print all figures as JSON
     #[arg(long)]
     pub json: bool,
-    /// Time per kernel, the least of all runs: its operators, the shape of its result, its share, and its rate against what this
-    /// processor reaches. A kernel whose operations would take longer than its bytes is rated by GFLOP/s, else by GB/s. The peaks are
-    /// measured in the same run, on the same number of threads: fused multiply-adds of the widest vectors in registers, and reading an
-    /// array of 256 MiB, or of half the second-level cache for kernels whose tensors that holds
+    /// Time each kernel: operators, shape of the result, minimum time, share, and rate against the peak of this processor. Kernels
+    /// bound by arithmetic are rated in GFLOP/s, others in GB/s. Peaks are measured in the same run on the same number of threads: fused
+    /// multiply-adds in registers, and reads of 256 MiB, or of half the second-level cache for kernels whose tensors fit there
     #[arg(long)]
     pub per_node: bool,
     /// With --per-node, name the ONNX nodes of each kernel
@@ -404,13 +424,14 @@ pub struct BenchArgs {
 pub struct MeasureArgs {
     #[command(flatten)]
     pub sizes: SizeArgs,
-    /// Take the inputs of this folder of test data (input_K.pb), whose sizes the open dims have
+    /// Read the inputs from a folder of test data (input_K.pb)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["sizes", "fill"])]
     pub data: Option<PathBuf>,
-    #[arg(long, default_value_t = 1)]
+    /// Threads of a run
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub threads: usize,
-    /// How long to repeat the inference
-    #[arg(long, default_value_t = 3.0)]
+    /// How long to repeat the run
+    #[arg(long, value_name = "S", default_value_t = 3.0)]
     pub seconds: f64,
 }
 
@@ -428,12 +449,26 @@ pub struct ReportArgs {
     /// Show what differs from this page, or from the output of `bench --per-node --json`
     #[arg(long, value_name = "FILE")]
     pub against: Option<PathBuf>,
+    /// Print the figures as JSON as well
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args, Debug)]
 pub struct CompletionsArgs {
+    /// The shell
     #[arg(value_enum)]
-    pub shell: clap_complete::Shell,
+    pub shell: Shell,
+}
+
+/// Shells with completions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Shell {
+    Bash,
+    Elvish,
+    Fish,
+    Powershell,
+    Zsh,
 }
 
 #[derive(Args, Debug)]
@@ -445,8 +480,10 @@ pub struct ManArgs {
 
 #[derive(Args, Debug)]
 pub struct OpsArgs {
+    /// Print every row with its inputs, outputs, attributes and shape agreements as JSON
     #[arg(long, conflicts_with = "markdown")]
     pub json: bool,
+    /// Print a table for each domain with all versions, in Markdown
     #[arg(long)]
     pub markdown: bool,
 }

@@ -164,10 +164,11 @@ pub fn check(args: &MeasureArgs) -> Result<()> {
 }
 
 fn print(report: &Report, verbose: bool) {
-    say!("compile {:.1} ms, load {:.3} ms", report.compile_ms, report.load_ms);
-    let Report { first_ms, min_ms, median_ms, runs, threads, .. } = report;
-    say!("first {first_ms:.3} ms, min {min_ms:.3} ms, median {median_ms:.3} ms");
-    say!("{runs} runs on {threads} threads");
+    say!("compile {}, load {}", time_text(report.compile_ms), time_text(report.load_ms));
+    let [first, least, median] = [report.first_ms, report.min_ms, report.median_ms].map(time_text);
+    say!("first {first}, min {least}, median {median}");
+    let Report { runs, threads, .. } = report;
+    say!("{runs} runs on {threads} {}", if *threads == 1 { "thread" } else { "threads" });
     if !report.sizes.is_empty() {
         let sizes: Vec<String> = report.sizes.iter().map(|(name, size)| format!("{name}={size}")).collect();
         say!("sizes {} (--size for others)", sizes.join(" "));
@@ -182,7 +183,7 @@ fn print(report: &Report, verbose: bool) {
     say!(
         "{:>7} {:>10}  {:<widths$}  {:<shapes$}  {:>14}  of peak",
         "share",
-        "ms",
+        "time",
         "operator",
         "result",
         "rate"
@@ -194,8 +195,8 @@ fn print(report: &Report, verbose: bool) {
             share.rate.as_ref().map_or(String::new(), |rate| format!("{:.0}%", rate.of_peak * 100.0));
         let percent = share.share * 100.0;
         say!(
-            "{percent:>6.2}% {:>10.4}  {name:<widths$}  {result:<shapes$}  {rate:>14}  {of_peak:>7}",
-            share.ms
+            "{percent:>6.2}% {:>10}  {name:<widths$}  {result:<shapes$}  {rate:>14}  {of_peak:>7}",
+            time_text(share.ms)
         );
         if verbose {
             say!("        {} of {}", share.kernel, share.nodes.join(", "));
@@ -326,6 +327,45 @@ pub fn profile(
     Ok(shares)
 }
 
+/// A time with four digits or so, in the unit that gives it some before the point.
+pub fn time_text(milliseconds: f64) -> String {
+    let (value, unit) = match milliseconds {
+        short if short < 1e-3 => (short * 1e6, "ns"),
+        short if short < 1.0 => (short * 1e3, "us"),
+        long if long >= 1e3 => (long / 1e3, "s"),
+        middle => (middle, "ms"),
+    };
+    let decimals = if value < 10.0 {
+        3
+    } else if value < 100.0 {
+        2
+    } else {
+        1
+    };
+    format!("{value:.decimals$} {unit}")
+}
+
 fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (milliseconds, text) in [
+            (0.0, "0.000 ns"),
+            (0.00025, "250.0 ns"),
+            (0.0031, "3.100 us"),
+            (0.99, "990.0 us"),
+            (1.0, "1.000 ms"),
+            (12.345, "12.35 ms"),
+            (999.9, "999.9 ms"),
+            (61_234.0, "61.23 s"),
+        ] {
+            assert_eq!(time_text(milliseconds), text);
+        }
+    }
 }

@@ -2,28 +2,37 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::Serialize;
 
 use crate::backend::Levels;
 use crate::cli::args::{CompileArgs, Emit};
+use crate::cli::check::to_json;
 use crate::cli::depfile;
 use crate::cli::linker::{Library, Tools};
+use crate::cli::note;
 use crate::cli::output::{self, Outputs};
 use crate::cli::plan::{Job, Plan, what_to_emit};
-use crate::cli::session::{Problems, Progress, Session, one, tell};
+use crate::cli::session::{Problems, Progress, Session, one, print_warnings, usage};
 use crate::codegen::emit::{Artifact, identifier};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::files::io_error;
 use crate::graph::Graph;
 use crate::schedule::{Program, Step};
-use crate::{Compiled, Frontend, Options};
+use crate::{Compiled, Frontend, Options, import};
 
 pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
     Progress::check_passes(&args.print_ir_after).map_err(one)?;
     let options = Session::code_options(&args.code).map_err(one)?;
     let kinds = what_to_emit(&args.emit, args.output.as_deref(), &options.target.triple).map_err(one)?;
+    let start = Instant::now();
     let session = Session::open(&args.model).map_err(one)?;
     let plan = Plan::new(args, &kinds, &session, &options.target.triple).map_err(one)?;
+    if args.json && plan.jobs.iter().any(|job| job.place == Path::new("-")) {
+        return Err(one(usage("--json takes standard output; `-o FILE` names a file for the text".into())));
+    }
     let check_places = || plan.files().iter().try_for_each(|place| session.check_place(place)).map_err(one);
     check_places()?;
     let name = match &args.name {
@@ -35,16 +44,57 @@ pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
     let made = Made::new(&session, &options, &kinds, &mut progress)?;
     progress.hide();
     if let Some(compiled) = made.compiled() {
-        tell(&compiled.warnings, &compiled.notes);
+        // JSON has them.
+        if !args.json {
+            print_warnings(&compiled.warnings, &compiled.notes);
+        }
         if args.verbose {
-            eprintln!("{}", compiled.program.stats());
+            note(format_args!("{}", compiled.program.stats()));
         }
     }
     let tools = Tools::new(&options.target.triple, args.linker.as_deref());
     check_places()?;
     plan.write(&made, &options, &tools, &session, &mut progress).map_err(one)?;
     progress.total();
+    if args.json {
+        say!("{}", to_json(&Written::new(&plan, &made, start)));
+    }
     Ok(())
+}
+
+/// What was made, for JSON.
+#[derive(Serialize)]
+struct Written {
+    files: Vec<WrittenFile>,
+    /// From opening the model to its files in place.
+    ms: f64,
+    warnings: Vec<String>,
+    notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct WrittenFile {
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl Written {
+    fn new(plan: &Plan, made: &Made, start: Instant) -> Written {
+        let file = |path: PathBuf| WrittenFile {
+            bytes: std::fs::metadata(&path).map_or(0, |file| file.len()),
+            path,
+        };
+        let (warnings, notes) = match made {
+            Made::Frontend(made) => (&made.warnings, &made.notes),
+            Made::Compiled(made) => (&made.warnings, &made.notes),
+        };
+        Written {
+            files: plan.files().into_iter().map(file).collect(),
+            ms: start.elapsed().as_secs_f64() * 1e3,
+            warnings: import::summary(warnings).iter().map(ToString::to_string).collect(),
+            notes: notes.clone(),
+        }
+    }
 }
 
 /// A model as far as it is compiled.

@@ -10,6 +10,7 @@ use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{DType, Graph, Sym, Tensor, TensorType};
 use crate::import::DimPin;
 use crate::interp;
+use crate::words::did_you_mean;
 
 /// Tensors for the graph's inputs from arguments: `FILE` is for the next value without one, `NAME=FILE` for the value or the
 /// input of the name. What is missing stays `None`.
@@ -28,18 +29,22 @@ pub fn inputs_from(graph: &Graph, arguments: &[String]) -> Result<Vec<Option<Ten
         if let Some(at) = graph.inputs.iter().position(|input| input.name == name) {
             let dtype = graph.ty(graph.inputs[at].value).dtype;
             let tensor = files::read_tensor(Path::new(file), Some(dtype))?;
+            check_type(name, ports[at].dtype(), &tensor, Path::new(file))?;
             if inputs[at].replace(tensor).is_some() {
                 return twice(name);
             }
         } else if let Some(group) = groups.iter().position(|own| own[0].value == name) {
-            let value = values::read(Path::new(file), groups[group])?;
+            let value = read(Path::new(file), groups[group])?;
             for (at, tensor) in (first(group)..).zip(values::pack(&value, groups[group])?) {
                 if inputs[at].replace(tensor).is_some() {
                     return twice(name);
                 }
             }
-        } else {
+        } else if Path::new(argument).exists() {
             rest.push(argument);
+        } else {
+            let names: Vec<&str> = groups.iter().map(|own| own[0].value.as_str()).collect();
+            return Err(usage(no_input(name, &names)));
         }
     }
     for path in rest {
@@ -48,12 +53,37 @@ pub fn inputs_from(graph: &Graph, arguments: &[String]) -> Result<Vec<Option<Ten
             let names: Vec<&str> = groups.iter().map(|own| own[0].value.as_str()).collect();
             return Err(usage(format!("no input is left for `{path}`; there are {}", names.join(", "))));
         };
-        let value = values::read(Path::new(path), groups[group])?;
+        let value = read(Path::new(path), groups[group])?;
         for (at, tensor) in (first(group)..).zip(values::pack(&value, groups[group])?) {
             inputs[at] = Some(tensor);
         }
     }
     Ok(inputs)
+}
+
+/// The value in a file, which has the type of its input.
+fn read(path: &Path, ports: &[values::Port]) -> Result<Value> {
+    let value = values::read(path, ports)?;
+    if let (Value::Tensor(tensor), [port]) = (&value, ports) {
+        check_type(&port.value, port.dtype(), tensor, path)?;
+    }
+    Ok(value)
+}
+
+fn check_type(input: &str, dtype: DType, tensor: &Tensor, path: &Path) -> Result<()> {
+    match tensor.dtype == dtype {
+        true => Ok(()),
+        false => {
+            Err(usage(format!("input `{input}` takes {dtype}, and {} has {}", path.display(), tensor.dtype)))
+        }
+    }
+}
+
+/// That a model has no input of a name.
+fn no_input(name: &str, names: &[&str]) -> String {
+    let hint = did_you_mean(name, names.iter().copied());
+    let there = if names.is_empty() { "no inputs".to_string() } else { names.join(", ") };
+    format!("the model has no input `{name}`{hint}; it has {there}")
 }
 
 /// Inputs and expected outputs of a folder of test data, for the graph's inputs and outputs.
@@ -165,10 +195,7 @@ pub fn fill(graph: &Graph, inputs: &mut [Option<Tensor>], sizes: &[String], fill
         };
         let Some(at) = graph.inputs.iter().position(|input| input.name == name) else {
             let names: Vec<&str> = graph.inputs.iter().map(|input| input.name.as_str()).collect();
-            return Err(usage(format!(
-                "--fill {text}: no input is `{name}`; there are {}",
-                names.join(", ")
-            )));
+            return Err(usage(format!("--fill {text}: {}", no_input(name, &names))));
         };
         let (ty, shape) = (graph.input_ty(at), shape_of(graph, at, &symbols)?);
         if ty.dtype == DType::Str {
@@ -243,12 +270,13 @@ fn open_dim(graph: &Graph, size: &DimPin) -> Result<Sym> {
         let mut open: Vec<&str> = dims().map(|symbol| graph.symbols[symbol].name.as_str()).collect();
         open.sort_unstable();
         open.dedup();
+        let hint = did_you_mean(&size.target, open.iter().copied());
         let open = if open.is_empty() {
             "no open dims".into()
         } else {
             format!("these open dims: {}", open.join(", "))
         };
-        usage(format!("size of `{}`: the inputs have {open}", size.target))
+        usage(format!("size of `{}`: the inputs have {open}{hint}", size.target))
     })
 }
 
@@ -301,6 +329,16 @@ pub fn text(name: &str, tensor: &Tensor) -> String {
     };
     let shown = shown.join(", ");
     format!("{name}: {}{:?} = {shown}", tensor.dtype, tensor.shape)
+}
+
+/// All elements of a tensor for JSON, which has no infinities and no NaN: these are texts, and so are complex numbers and others
+/// that JSON has no form for.
+pub fn json(tensor: &Tensor) -> Vec<serde_json::Value> {
+    if tensor.dtype == DType::Str {
+        return tensor.texts().iter().map(|text| String::from_utf8_lossy(text).into()).collect();
+    }
+    let value = |text: String| serde_json::from_str(&text).unwrap_or_else(|_| text.into());
+    elements(tensor, 0..tensor.len()).into_iter().map(value).collect()
 }
 
 /// Some elements of a tensor as text.

@@ -17,10 +17,12 @@ mod depfile;
 pub mod files;
 mod inspect;
 mod linker;
+#[cfg(feature = "manual")]
 mod manual;
 pub mod output;
 mod peak;
 mod plan;
+mod progress;
 mod protos;
 mod report;
 mod run;
@@ -35,14 +37,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crate::error::Kind;
+#[cfg(not(feature = "manual"))]
+use crate::error::without;
 use crate::import::diagnostics;
 use args::{Cli, Command};
 use session::Problems;
+#[cfg(not(feature = "manual"))]
+use session::{one, usage};
 
 /// Whether the process began without a standard output.
 static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Runs the command that the arguments name. Exit codes: 0 success; 1 invalid model, wrong results or I/O error; 2 usage error.
+/// Whether nothing but errors goes to standard error.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Runs the command that the arguments name. Exit codes: 0 success; 1 invalid model, wrong results or I/O
+/// error; 2 usage error.
 ///
 /// Rust's runtime puts the null device in the place of a standard output that is closed: `stdout_closed` is what was
 /// found before.
@@ -54,7 +64,7 @@ pub fn main(stdout_closed: bool) -> ExitCode {
         Ok(Ok(code)) => code,
         Ok(Err(panic)) => std::panic::resume_unwind(panic),
         Err(error) => {
-            eprintln!("error: no thread to work on: {error}");
+            complain(format_args!("error: no thread to work on: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -67,6 +77,7 @@ const STACK: usize = 64 << 20;
 
 fn command() -> ExitCode {
     let cli = Cli::from_arguments(std::env::args_os());
+    QUIET.store(cli.quiet, Ordering::Relaxed);
     let result = match cli.command {
         Command::Compile(args) => compile::run(&args).map(|()| true),
         Command::Check(args) => check::run(&args),
@@ -75,11 +86,17 @@ fn command() -> ExitCode {
         Command::Verify(args) => verify::run(&args),
         Command::Bench(args) => bench::run(&args).map(|()| true),
         Command::Report(args) => report::run(&args).map(|()| true),
+        #[cfg(feature = "manual")]
         Command::Completions(args) => {
             manual::completions(&args);
             Ok(true)
         }
+        #[cfg(feature = "manual")]
         Command::Man(args) => manual::pages(&args).map(|()| true),
+        #[cfg(not(feature = "manual"))]
+        Command::Completions(_) | Command::Man(_) => {
+            Err(one(usage(without("manual pages and completions", "manual"))))
+        }
         Command::Ops(args) => {
             check::ops(&args);
             Ok(true)
@@ -95,21 +112,37 @@ fn command() -> ExitCode {
 /// One line per problem, and one for those of a kind that are too many.
 fn fail(problems: &Problems) -> ExitCode {
     for line in diagnostics::lines(problems) {
-        eprintln!("error: {line}");
+        complain(format_args!("error: {line}"));
     }
     let usage = problems.iter().any(|problem| problem.kind == Kind::Usage);
     if usage { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 
+fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// A warning, a note or progress: a line on standard error, unless `--quiet` is given.
+fn note(text: std::fmt::Arguments<'_>) {
+    if !is_quiet() {
+        complain(text);
+    }
+}
+
+/// A line on standard error. Where nobody reads it, as behind `2>&1 | head`, work goes on.
+fn complain(text: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// See the macro.
 fn say(text: std::fmt::Arguments<'_>) {
     if STDOUT_CLOSED.load(Ordering::Relaxed) {
-        eprintln!("error: standard output is closed");
+        complain(format_args!("error: standard output is closed"));
         std::process::exit(1);
     }
     if let Err(error) = writeln!(std::io::stdout(), "{text}") {
         if error.kind() != std::io::ErrorKind::BrokenPipe {
-            eprintln!("error: standard output: {error}");
+            complain(format_args!("error: standard output: {error}"));
         }
         std::process::exit(1);
     }

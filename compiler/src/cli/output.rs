@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::cli::session::usage;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result, Stage};
 use crate::files::external::same_file;
 use crate::files::io_error;
 
@@ -176,7 +176,7 @@ pub fn write_bytes(place: &Path, bytes: &[u8]) -> Result<()> {
 pub fn check_place(place: &Path, read: &[PathBuf]) -> Result<()> {
     let found = match fs::metadata(place) {
         Ok(found) => found,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return check_folder(place),
         Err(error) => return Err(io_error(place, &error)),
     };
     if found.is_dir() {
@@ -194,6 +194,20 @@ pub fn check_place(place: &Path, read: &[PathBuf]) -> Result<()> {
             input.display()
         ))),
         None => Ok(()),
+    }
+}
+
+/// Fails where a new file has no folder to be in.
+fn check_folder(place: &Path) -> Result<()> {
+    // Behind a link without a file, the folder is that of the file.
+    let target = target_of(place).map_err(|error| io_error(place, &error))?;
+    let folder = folder_of(&target);
+    match fs::metadata(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let message = format!("{}: the folder `{}` does not exist", place.display(), folder.display());
+            Err(Error::new(Stage::Io, Kind::Io, message))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -345,7 +359,6 @@ mod unix {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Error, Kind, Stage};
 
     fn names(folder: &Path) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(folder)

@@ -3,39 +3,38 @@
 use std::path::PathBuf;
 
 use crate::cli::args::RunArgs;
+use crate::cli::check::to_json;
 use crate::cli::output::{self, Outputs};
-use crate::cli::session::{Problems, Session, native_options, one, tell, usage};
+use crate::cli::session::{Problems, Session, native_options, one, print_warnings, usage};
 use crate::cli::shapes::{self, Given};
 use crate::cli::values::{self, Value};
-use crate::cli::{data, files, protos};
+use crate::cli::{data, files, is_quiet, protos};
 use crate::error::Result;
 use crate::files::io_error;
-use crate::graph::{DType, Graph};
+use crate::graph::{DType, Dim, Graph, Input, Tensor};
 use crate::native::{self, Call};
 
 pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
-    for (flag, values) in [("size", &args.sizes.sizes), ("fill", &args.sizes.fill)] {
-        if args.random.is_none() && !values.is_empty() {
-            let message = format!("--{flag} is for random inputs, which --random SEED asks for");
-            return Err(one(usage(message)));
-        }
-    }
+    // What is said of random inputs asks for them.
+    let asked = !(args.sizes.sizes.is_empty() && args.sizes.fill.is_empty());
+    let random = args.random.or(asked.then_some(0));
     let mut session = Session::open(&args.model).map_err(one)?;
     let given = args.data.as_deref().map_or(Given::Files(&args.inputs), Given::Folder);
     shapes::from_data(&mut session, &given).map_err(one)?;
     let options = native_options(&session, &args.code).map_err(one)?;
     let loaded = session.load(&options)?;
-    tell(&loaded.warnings, &loaded.notes);
+    print_warnings(&loaded.warnings, &loaded.notes);
     let once = || -> Result<()> {
         let graph = &loaded.graph;
         let mut inputs = match &args.data {
             Some(folder) => data::test_inputs(graph, folder)?,
             None => data::inputs_from(graph, &args.inputs)?,
         };
-        if let Some(seed) = args.random {
+        if let Some(seed) = random {
             data::fill(graph, &mut inputs, &args.sizes.sizes, &args.sizes.fill)?;
             data::fill_randomly(graph, &mut inputs, &args.sizes.sizes, seed)?;
         }
+        check_given(graph, &inputs)?;
         if let Some(folder) = &args.output {
             std::fs::create_dir_all(folder).map_err(|error| io_error(folder, &error))?;
         }
@@ -43,12 +42,17 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
         let call = Call { seed: args.seed, ..Call::default() };
         let outputs = loaded.model()?.run_with(&inputs, &native::output_shapes(graph, &inputs)?, &call)?;
         let named = values::unpack_all(&outputs, &values::outputs(graph))?;
+        let described = || to_json(&serde_json::json!({ "outputs": described(&named, &places) }));
         let Some(first) = places.first() else {
-            for (name, value) in named {
+            if args.json {
+                say!("{}", described());
+                return Ok(());
+            }
+            for (name, value) in &named {
                 if !matches!(value, Value::Tensor(_)) {
                     say!("{name}: {}", value.outline());
                 }
-                value.tensors(&name).iter().for_each(|(name, tensor)| say!("{}", data::text(name, tensor)));
+                value.tensors(name).iter().for_each(|(name, tensor)| say!("{}", data::text(name, tensor)));
             }
             return Ok(());
         };
@@ -62,7 +66,11 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
             })?;
         }
         files.commit()?;
-        for ((name, value), place) in named.iter().zip(&places) {
+        if args.json {
+            say!("{}", described());
+            return Ok(());
+        }
+        for ((name, value), place) in named.iter().zip(&places).filter(|_| !is_quiet()) {
             let what = match value {
                 Value::Tensor(tensor) => format!("{}{:?}", tensor.dtype, tensor.shape),
                 value => value.outline(),
@@ -72,6 +80,48 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
         Ok(())
     };
     once().map_err(one)
+}
+
+/// Fails where an input that must be given is not.
+fn check_given(graph: &Graph, inputs: &[Option<Tensor>]) -> Result<()> {
+    let given = graph.inputs.iter().zip(inputs).take(graph.given_inputs());
+    let is_missing = |(_, (input, tensor)): &(usize, (&Input, &Option<Tensor>))| {
+        tensor.is_none() && input.default.is_none()
+    };
+    let Some((at, (input, _))) = given.enumerate().find(is_missing) else { return Ok(()) };
+    let name = graph.input_parts.get(&at).map_or(&input.name, |(value, _)| value);
+    let mut symbols: Vec<&str> = graph
+        .input_ty(at)
+        .shape
+        .iter()
+        .filter_map(Dim::as_sym)
+        .map(|symbol| graph.symbols[symbol].name.as_str())
+        .collect();
+    symbols.dedup();
+    let sizes: Vec<String> = symbols.iter().map(|symbol| format!("--size {symbol}=N")).collect();
+    let sizes = if sizes.is_empty() { String::new() } else { format!("{}, ", sizes.join(" ")) };
+    Err(usage(format!(
+        "input `{name}` is missing: give --input {name}=FILE, {sizes}or --random SEED for random numbers"
+    )))
+}
+
+/// The outputs for JSON: elements, or the file that they are written to.
+fn described(named: &[(String, Value)], places: &[PathBuf]) -> Vec<serde_json::Value> {
+    let mut outputs = vec![];
+    for (at, (name, value)) in named.iter().enumerate() {
+        if let Some(place) = places.get(at) {
+            outputs.push(serde_json::json!({ "name": name, "file": place }));
+            continue;
+        }
+        for (name, tensor) in value.tensors(name) {
+            let (dtype, shape) = (tensor.dtype.name(), &tensor.shape);
+            let elements = data::json(tensor);
+            outputs.push(
+                serde_json::json!({ "name": name, "dtype": dtype, "shape": shape, "elements": elements }),
+            );
+        }
+    }
+    outputs
 }
 
 /// Where the outputs are written; empty if they are not. Fails where that would replace something else.

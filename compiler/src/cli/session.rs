@@ -1,18 +1,18 @@
 //! What the subcommands share: the model file, the options, progress, and models made native in this process.
 
 use std::fs::File;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use indicatif::ProgressBar;
 use target_lexicon::Triple;
 use tempfile::TempDir;
 
 use crate::cli::NESTING;
 use crate::cli::args::{CodeArgs, ModelArgs};
-use crate::cli::output;
+use crate::cli::progress::Line;
+use crate::cli::{note, output};
 use crate::codegen::emit::{Kernels, Stats, StepInfo};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::files::external::ExternalFiles;
@@ -24,7 +24,8 @@ use crate::native::{self, Models};
 use crate::schedule::Program;
 use crate::target::Target;
 use crate::tuning::Goal;
-use crate::{Compiled, Frontend, Observer, Options, import, pass};
+use crate::words::did_you_mean;
+use crate::{Compiled, Counter, Frontend, Observer, Options, import, pass};
 
 /// Every problem found.
 pub type Problems = Vec<Error>;
@@ -45,10 +46,11 @@ pub fn temporary_error(error: &std::io::Error) -> Error {
     Error::new(Stage::Io, Kind::Io, message)
 }
 
-/// Prints on standard error the rules that a model breaks, each kind once, and the parts without influence on the result.
-pub fn tell(warnings: &[Warning], notes: &[String]) {
-    import::summary(warnings).iter().for_each(|warning| eprintln!("warning: {warning}"));
-    notes.iter().for_each(|note| eprintln!("note: {note}"));
+/// Prints on standard error the rules that a model breaks, each kind once, and the parts without influence on the result; nothing with
+/// `--quiet`.
+pub fn print_warnings(warnings: &[Warning], notes: &[String]) {
+    import::summary(warnings).iter().for_each(|warning| note(format_args!("warning: {warning}")));
+    notes.iter().for_each(|text| note(format_args!("note: {text}")));
 }
 
 /// The path that stands for standard input.
@@ -216,7 +218,15 @@ pub fn native_options(session: &Session, code: &CodeArgs) -> Result<Options> {
     if code.mcpu.is_none() && code.target.is_none() {
         code.mcpu = Some("native".to_string());
     }
-    session.options(&code, NAME)
+    let options = session.options(&code, NAME)?;
+    let (host, triple) = (Triple::host(), &options.target.triple);
+    let machine = |triple: &Triple| (triple.architecture, triple.operating_system, triple.binary_format);
+    match machine(&host) == machine(triple) {
+        true => Ok(options),
+        false => Err(usage(format!(
+            "code for {triple} does not run on this machine, which is {host}; leave --target out, or compile only"
+        ))),
+    }
 }
 
 /// A compiled model, linked and loaded.
@@ -276,24 +286,22 @@ impl Loaded {
     }
 }
 
-/// Stages and passes on standard error, and a progress line once compiling takes long.
+/// Stages and passes on standard error.
 pub struct Progress {
     time_passes: bool,
     verbose: bool,
     /// Passes to print the graph after; `all` is each.
     print_after: Vec<String>,
     start: Instant,
-    /// Whether a line of progress may show.
-    shows: bool,
-    line: Option<ProgressBar>,
+    line: Option<Line>,
+    counter: Arc<Counter>,
 }
 
 impl Progress {
-    /// How long compiling may take before it shows.
-    const PATIENCE: Duration = Duration::from_millis(500);
-
     pub fn new(time_passes: bool, verbose: bool, print_after: Vec<String>) -> Progress {
-        Progress { time_passes, verbose, print_after, start: Instant::now(), shows: true, line: None }
+        let counter = Arc::<Counter>::default();
+        let line = Line::new(counter.clone());
+        Progress { time_passes, verbose, print_after, start: Instant::now(), line, counter }
     }
 
     /// A usage error for a pass that does not exist.
@@ -305,7 +313,11 @@ impl Progress {
                 let mut passes: Vec<&str> = pass::PASSES.iter().map(|pass| pass.name).collect();
                 passes.sort_unstable();
                 passes.dedup();
-                Err(usage(format!("no pass is called `{name}`; there are {} and all", passes.join(", "))))
+                let near = did_you_mean(name, passes.iter().copied());
+                Err(usage(format!(
+                    "no pass is called `{name}`{near}; there are {} and all",
+                    passes.join(", ")
+                )))
             }
         }
     }
@@ -316,14 +328,8 @@ impl Progress {
         } else if self.verbose {
             self.print(&format!("{what} {name}"));
         }
-        let is_slow = self.start.elapsed() > Progress::PATIENCE;
-        if self.line.is_none() && self.shows && is_slow && std::io::stderr().is_terminal() {
-            let line = ProgressBar::new_spinner();
-            line.enable_steady_tick(Duration::from_millis(100));
-            self.line = Some(line);
-        }
         if let Some(line) = &self.line {
-            line.set_message(format!("compiling; done: {what} {name}"));
+            line.set(format!("{what} {name} done"));
         }
     }
 
@@ -337,10 +343,8 @@ impl Progress {
 
     /// Ends the line of progress: what follows may write to the terminal.
     pub fn hide(&mut self) {
-        (self.verbose, self.shows) = (false, false);
-        if let Some(line) = self.line.take() {
-            line.finish_and_clear();
-        }
+        self.verbose = false;
+        self.line = None;
     }
 
     /// All that the passes and stages took, and what lay between them.
@@ -352,8 +356,8 @@ impl Progress {
 
     fn print(&self, text: &str) {
         match &self.line {
-            Some(line) => line.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(line) => line.print(text),
+            None => note(format_args!("{text}")),
         }
     }
 }
@@ -369,10 +373,8 @@ impl Observer for Progress {
     fn stage(&mut self, name: &str, time: Duration) {
         self.done("stage", name, time);
     }
-}
 
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.hide();
+    fn counter(&self) -> Arc<Counter> {
+        self.counter.clone()
     }
 }

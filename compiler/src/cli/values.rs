@@ -56,6 +56,12 @@ impl From<&ValueInfo> for Port {
     }
 }
 
+impl Port {
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+}
+
 fn port(name: &str, part: Option<&(String, Part)>, ty: &TensorType, has_default: bool) -> Port {
     let (value, part) = part.cloned().unwrap_or((name.to_string(), Part::Whole));
     let size = |dim: &crate::graph::Dim| dim.as_const().and_then(|size| usize::try_from(size).ok());

@@ -4,12 +4,15 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use serde_json::json;
+
 use crate::cli::args::VerifyArgs;
 use crate::cli::bisect;
+use crate::cli::check::to_json;
 use crate::cli::compare::{Difference, Verdict, compare, default_rtol, rounding};
 use crate::cli::session::{Loaded, Problems, Progress, Session, native_options, one, usage};
 use crate::cli::shapes::{self, Given};
-use crate::cli::{data, values};
+use crate::cli::{data, is_quiet, values};
 use crate::error::Result;
 use crate::graph::{Def, Graph, Tensor, ValueId};
 use crate::{Frontend, Options, interp, native};
@@ -37,14 +40,26 @@ pub fn run(args: &VerifyArgs) -> std::result::Result<bool, Problems> {
     }
     let loaded = session.load(&options)?;
     let tolerance = Tolerance::new(args, &loaded.graph);
-    let mut good = true;
+    let (mut good, mut judged) = (true, vec![]);
     for set in &sets {
         let results = verify_set(&loaded, set, args.rtol, args.atol.unwrap_or(DEFAULT_ATOL)).map_err(one)?;
         for (name, result) in results {
+            let distances = result.as_ref().ok().map(|found| (found.max_abs, found.max_rel));
             let (verdict, text) = tolerance.judge(result);
             good &= verdict != Verdict::Wrong;
-            say!("{} {name}: {verdict}, {text}", set.file_name().unwrap_or(set.as_os_str()).display());
+            let set = set.file_name().unwrap_or(set.as_os_str()).display();
+            if args.json {
+                judged.push(json!({
+                    "set": set.to_string(), "output": name, "verdict": verdict.to_string(), "text": text,
+                    "max_abs": distances.map(|found| found.0), "max_rel": distances.map(|found| found.1),
+                }));
+            } else if verdict == Verdict::Wrong || !is_quiet() {
+                say!("{set} {name}: {verdict}, {text}");
+            }
         }
+    }
+    if args.json {
+        say!("{}", to_json(&json!({ "good": good, "outputs": judged })));
     }
     Ok(good)
 }

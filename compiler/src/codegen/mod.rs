@@ -19,6 +19,8 @@ use cranelift_codegen::isa::TargetIsa;
 use cranelift_codegen::{CompiledCode, Context};
 
 use crate::error::{Error, Result, Stage};
+#[cfg(not(any(test, feature = "disasm")))]
+use crate::error::{Kind, without};
 use crate::graph::dim::overgrown;
 use crate::loops::{Kernel, LoopKind, Stmt};
 use crate::target::Target;
@@ -70,12 +72,19 @@ fn stack_bytes(compiled: &CompiledCode) -> u32 {
 }
 
 /// Assembly of a kernel's code with the offset of each instruction.
+#[cfg(any(test, feature = "disasm"))]
 pub fn disassemble(code: &Code, isa: &dyn TargetIsa) -> Result<String> {
     let failed = |error: String| Error::internal(Stage::Codegen, format!("kernel `{}`: {error}", code.name));
     let capstone = isa.to_capstone().map_err(|error| failed(error.to_string()))?;
     let bytes = &code.bytes[..code.instructions];
     let listing = capstone.disasm_all(bytes, 0).map_err(|error| failed(error.to_string()))?;
     Ok(listing.iter().map(|instruction| format!("{instruction}\n")).collect())
+}
+
+/// There is no disassembler in this build.
+#[cfg(not(any(test, feature = "disasm")))]
+pub fn disassemble(_: &Code, _: &dyn TargetIsa) -> Result<String> {
+    Err(Error::new(Stage::Codegen, Kind::Usage, without("disassembler", "disasm")))
 }
 
 /// Cranelift IR of a kernel as text.

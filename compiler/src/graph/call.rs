@@ -6,7 +6,7 @@
 
 use std::ffi::c_void;
 
-#[cfg(feature = "cli")]
+#[cfg(any(test, feature = "images"))]
 use onnxc_runtime_images as images;
 use onnxc_runtime_support::strings;
 
@@ -28,7 +28,7 @@ pub struct Function {
     pub subject: Subject,
     /// The symbol, and its parameters.
     pub symbol: Extern,
-    /// Where it lies in this process; null where the process runs no models and has no decoders.
+    /// Where it lies in this process; null where that has no decoders.
     pub address: fn() -> *const c_void,
 }
 
@@ -84,8 +84,8 @@ const STRING: Option<DType> = Some(DType::Str);
 const COUNT: Option<DType> = Some(DType::I64);
 const BYTES: Option<DType> = Some(DType::U8);
 
-/// A compiler without the command runs no model: it has no decoders.
-#[cfg(not(feature = "cli"))]
+/// Compilers without decoders know that there are some: the models that they make call those of the runtime library.
+#[cfg(not(any(test, feature = "images")))]
 #[allow(non_upper_case_globals)]
 mod images {
     use std::ffi::c_void;

@@ -19,6 +19,7 @@ use crate::graph::claim::{Stated, printable};
 use crate::graph::{
     Assumption, Builder, DType, Def, Dim, Graph, NodeId, Op, Requirement, Sym, Symbol, TensorType, ValueId,
 };
+use crate::words::did_you_mean;
 
 /// An input that is state, and the output of the same number.
 #[derive(Clone, PartialEq, Debug)]
@@ -348,7 +349,8 @@ fn find(graph: &Graph, pair: &Pair) -> Result<(usize, usize)> {
                 ("output", &pair.output, graph.outputs.iter().map(|(name, _)| name.as_str()).collect())
             }
         };
-        return usage(format!("state {pair}: no {kind} is `{name}`; there are {}", all.join(", ")));
+        let hint = did_you_mean(name, all.iter().copied());
+        return usage(format!("state {pair}: no {kind} is `{name}`{hint}; there are {}", all.join(", ")));
     };
     let (from, to) = (graph.input_ty(input), graph.output_ty(output));
     let parts = graph.input_parts.contains_key(&input) || graph.output_parts.contains_key(&output);

@@ -14,7 +14,11 @@ use super::{Importer, attr, domain_name, kinds, normal_domain};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::{Builder, Origin};
 use crate::op::item::{Item, Layout, Part};
-use crate::op::{Arity, Attr, AttrKind, NodeCx, OpDef};
+use crate::op::{self, Arity, Attr, AttrKind, NodeCx, OpDef};
+use crate::words::did_you_mean;
+
+/// Domains with a row for every operator that there is.
+const STANDARD: &[&str] = &["", "ai.onnx.ml"];
 
 fn malformed<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::malformed(Stage::Import, message))
@@ -168,7 +172,7 @@ impl<'m> Importer<'m> {
                 false => Err(Error::unsupported(
                     Stage::Import,
                     format!(
-                        "operator {name} of {domain} (no version of it is imported; imported: {imports})"
+                        "operator {name} of {domain} (no version of it is imported; imported: {imports}); a function of the model can define it"
                     ),
                 )),
             };
@@ -177,13 +181,25 @@ impl<'m> Importer<'m> {
             return Ok(row);
         }
         let mut message = format!("operator {name} of {} opset {opset}", domain_name(domain));
-        if let Some(newest) = (self.tables.standard)(domain, name, u32::MAX) {
+        let newest = (self.tables.standard)(domain, name, u32::MAX);
+        if let Some(newest) = newest {
             message += &format!(" (known from version {} or earlier on)", newest.since);
         }
         if !node.overload().is_empty() {
             message += &format!(", and no function with overload `{}`", node.overload());
         }
-        Err(Error::unsupported(Stage::Import, message))
+        if newest.is_some() {
+            return Err(Error::unsupported(Stage::Import, message));
+        }
+        let names = op::rows().filter(|row| row.domain == domain).map(|row| row.name);
+        let hint = did_you_mean(name, names);
+        // All operators of the standard are known, those of other domains are not.
+        if !STANDARD.contains(&domain) {
+            return Err(Error::unsupported(Stage::Import, message + &hint));
+        }
+        malformed(format!(
+            "{message}: there is no operator of this name{hint}; a function of the model can define it"
+        ))
     }
 
     /// Lowers one node of an operator. With a poisoned input, only what needs no types is checked.

@@ -14,6 +14,7 @@ use super::shapes::InputShape;
 use super::tensor::dtype;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{DType, Dim, Graph, Sym, Symbol, TensorType};
+use crate::words::{did_you_mean, nearest};
 
 /// A size that the user gives to an input's dim: `SYMBOL=N`, or `INPUT:AXIS=N`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -109,8 +110,11 @@ impl Types {
         let name = &shape.input;
         if !graph.input.iter().any(|info| info.name() == name) {
             let inputs: Vec<&str> = graph.input.iter().map(|info| info.name()).collect();
+            let hint = did_you_mean(name, inputs.iter().copied());
             let inputs = inputs.join(", ");
-            return Err(usage(format!("--input-shape {shape}: no input is `{name}`; there are {inputs}")));
+            return Err(usage(format!(
+                "--input-shape {shape}: no input is `{name}`{hint}; there are {inputs}"
+            )));
         }
         let dims = shape.to_proto();
         match self.shapes.insert(name.clone(), dims.clone()) {
@@ -156,11 +160,18 @@ impl Types {
         let Some((info, axis)) = axis else {
             let inputs: Vec<&str> = graph.input.iter().map(|info| info.name()).collect();
             let symbols: Vec<&str> = symbols.iter().map(String::as_str).collect();
+            let hint = match pin.input_axis() {
+                Some((name, axis)) => {
+                    nearest(name, inputs.iter().copied()).map(|name| format!("{name}:{axis}"))
+                }
+                None => nearest(&pin.target, symbols.iter().copied()).map(String::from),
+            };
             return Err(usage(format!(
-                "`{}` is neither a symbol ({}) nor INPUT:AXIS of an input ({})",
+                "`{}` is neither a symbol ({}) nor INPUT:AXIS of an input ({}){}",
                 pin.target,
                 symbols.join(", "),
-                inputs.join(", ")
+                inputs.join(", "),
+                hint.map_or(String::new(), |name| format!("; did you mean `{name}`?"))
             )));
         };
         let name = info.name();

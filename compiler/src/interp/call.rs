@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use bytes::Bytes;
 
 use super::{Symbols, internal, movement};
-use crate::error::{Error, Kind, Result, Stage};
+use crate::error::{Error, Kind, Result, Stage, without};
 use crate::graph::call::{INTERN, LARGE_IMAGE, Subject};
 use crate::graph::{Call, Dim, Strings, Tensor};
 use crate::host::abi::status;
@@ -69,6 +69,7 @@ fn failure(status: i32, subject: Subject) -> String {
         status::OUT_OF_MEMORY if subject == Subject::Image => LARGE_IMAGE.to_string(),
         status::CANCELLED => "cancelled by the caller".to_string(),
         status::BAD_TEXT => "a text is not what is needed here".to_string(),
+        status::BAD_OPTIONS if subject == Subject::Image => without("image decoders", "images"),
         status => format!("status {status}"),
     }
 }

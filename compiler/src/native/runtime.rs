@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use onnxc_runtime_support::strings::{onnxc_strings_close, onnxc_strings_fault, onnxc_strings_open};
 
-use crate::graph::call::FUNCTIONS;
+use crate::graph::call::{FUNCTIONS, Subject};
 use crate::host::ir::{CLOSE_STRINGS, Extern, FAULT_OF_STRINGS, OPEN_STRINGS, Type};
 
 /// What the name of the function begins with that every object with a table calls.
@@ -21,6 +21,12 @@ pub(super) type Bind = unsafe extern "C" fn(*const *const c_void);
 /// Whether an object may call the runtime.
 pub(super) fn is_called_by(object: &[u8]) -> bool {
     memchr::memmem::find(object, PREFIX).is_some()
+}
+
+/// Whether an object calls decoders of images.
+pub(super) fn decodes_images(object: &[u8]) -> bool {
+    let mut images = FUNCTIONS.iter().filter(|function| function.subject == Subject::Image);
+    images.any(|function| memchr::memmem::find(object, function.symbol.name.as_bytes()).is_some())
 }
 
 /// The functions, each with its address.

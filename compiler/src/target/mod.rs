@@ -6,18 +6,19 @@ mod riscv64;
 mod s390x;
 mod x86_64;
 
-use cranelift_codegen::isa::{self, OwnedTargetIsa};
+use cranelift_codegen::isa::{self, LookupError, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
 use target_lexicon::{
     Aarch64Architecture, Architecture, BinaryFormat, Endianness, OperatingSystem, PointerWidth,
     Riscv64Architecture, Triple,
 };
 
-use crate::error::{Error, Kind, Result, Stage};
+use crate::error::{Error, Kind, Result, Stage, without};
 use crate::graph::DType;
 use crate::tuning::Goal;
 use crate::vector::ir::{Lanes, Op, Signs};
 use crate::vector::isa::Isa;
+use crate::words::did_you_mean;
 
 /// Everything that lowering and code generation may know about a machine.
 #[derive(Clone, Debug)]
@@ -96,8 +97,9 @@ impl Target {
 
     /// The target of a triple's text; see [`Target::new`].
     pub fn parse(triple: &str, mcpu: Option<&str>) -> Result<Target> {
-        let parsed: Triple =
-            triple.parse().map_err(|error| usage(format!("target `{triple}`: {error}; {TARGETS}")))?;
+        let parsed: Triple = triple
+            .parse()
+            .map_err(|error| usage(format!("target `{triple}`: {error}{}; {TARGETS}", like(triple))))?;
         let parsed = with_format(parsed);
         let family = family(&parsed, triple)?;
         family(parsed, mcpu)
@@ -370,6 +372,12 @@ const TARGETS: &str = "there are x86-64 and little-endian 64-bit AArch64 with EL
                        without an operating system x86_64-unknown-none, aarch64-unknown-none, riscv64gc-unknown-none-elf and \
                        x86_64-unknown-uefi";
 
+/// The target that a mistyped triple is likely to stand for, as a question.
+fn like(triple: &str) -> String {
+    let words = TARGETS.split([' ', ',']).filter(|word| word.matches('-').count() > 1);
+    did_you_mean(triple, words)
+}
+
 /// The triple with the format of its objects: without an operating system ELF where it names none, for UEFI COFF.
 fn with_format(triple: Triple) -> Triple {
     match (triple.operating_system, triple.binary_format) {
@@ -405,10 +413,25 @@ fn family(triple: &Triple, name: &str) -> Result<Family> {
     if triple.pointer_width() != Ok(PointerWidth::U64) {
         return refused("its pointers do not have 64 bits".into());
     }
-    match formats.contains(&triple.binary_format) {
-        true => Ok(family),
-        false => refused(format!("its objects ({}) cannot be written", triple.binary_format)),
+    if !formats.contains(&triple.binary_format) {
+        return refused(format!("its objects ({}) cannot be written", triple.binary_format));
     }
+    match isa::lookup(code_triple(triple)) {
+        Err(LookupError::SupportDisabled) => Err(left_out(triple, name)),
+        _ => Ok(family),
+    }
+}
+
+/// The error for a target whose back end the features of this build leave out.
+fn left_out(triple: &Triple, name: &str) -> Error {
+    let feature = match triple.architecture {
+        Architecture::X86_64 => "x86",
+        Architecture::Aarch64(_) => "arm64",
+        Architecture::S390x => "s390x",
+        _ => "riscv64",
+    };
+    let what = format!("code generator for {}", triple.architecture);
+    usage(format!("target `{name}`: {}", without(&what, feature)))
 }
 
 /// Whether `native` can describe this architecture: features are detected on the host.
@@ -419,6 +442,10 @@ fn is_host(triple: &Triple) -> bool {
 }
 
 fn unknown_cpu(cpu: &str, triple: &Triple, known: &[&str]) -> Error {
+    let near = did_you_mean(cpu, known.iter().copied());
+    if !near.is_empty() {
+        return usage(format!("unknown processor `{cpu}` for `{triple}`{near}"));
+    }
     let known = known.join(", ");
     if cpu == "native" {
         let host = Triple::host().architecture;
@@ -447,6 +474,22 @@ mod tests {
 
     fn triple(text: &str) -> Triple {
         Triple::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_back_end_that_is_left_out_is_named() {
+        for (name, feature) in [
+            ("x86_64-unknown-linux-gnu", "x86"),
+            ("aarch64-apple-darwin", "arm64"),
+            ("riscv64gc-unknown-linux-gnu", "riscv64"),
+            ("s390x-unknown-linux-gnu", "s390x"),
+        ] {
+            let error = left_out(&triple(name), name);
+            let command = format!("cargo install --path compiler --features {feature}`");
+            assert!(error.kind == Kind::Usage && error.message.contains(&command), "{error}");
+            assert!(error.message.starts_with(&format!("target `{name}`: ")), "{error}");
+            assert!(Target::parse(name, None).is_ok(), "tests have every back end: {name}");
+        }
     }
 
     #[test]

@@ -43,11 +43,11 @@ fn a_folder_is_walked_and_summed_up() {
     found("  warning: the graph has no name; each graph must have one");
     found("./sub/bad.onnx: refused");
     found(
-        "  error: node 0 `Nope_0` (ai.onnx.Nope) with x: f32[4]: not supported yet: operator Nope of ai.onnx opset 19",
+        "  error: node 0 `Nope_0` (ai.onnx.Nope) with x: f32[4]: operator Nope of ai.onnx opset 19: there is no operator of this name; a function of the model can define it",
     );
     found("5 models: 2 accepted, 1 of them with warnings; 3 refused");
     found(
-        "refused, 2 in 2 models: ai.onnx.Nope: not supported yet: operator Nope of ai.onnx opset N (./bad.onnx, ./sub/bad.onnx)",
+        "refused, 2 in 2 models: ai.onnx.Nope: operator Nope of ai.onnx opset N: there is no operator of this name; a function of the model can define it (./bad.onnx, ./sub/bad.onnx)",
     );
     found("refused, 1 in 1 models: not an ONNX file: it is text that begins with `_` (./text.onnx)");
     found("warned of, 1 in 1 models: A graph, a body or a function has no name. (./warned.onnx)");
@@ -66,7 +66,10 @@ fn a_summary_is_json_too() {
     );
     let refusals = summary["refusals"].as_array().unwrap();
     let of = |operator: &str| refusals.iter().find(|reason| reason["operator"] == operator).unwrap();
-    assert_eq!(of("ai.onnx.Nope")["reason"], "not supported yet: operator Nope of ai.onnx opset N");
+    assert_eq!(
+        of("ai.onnx.Nope")["reason"],
+        "operator Nope of ai.onnx opset N: there is no operator of this name; a function of the model can define it"
+    );
     assert_eq!(of("ai.onnx.Nope")["named"][0], "sub/bad.onnx");
     assert!(
         refusals.iter().any(|reason| reason["reason"].as_str().unwrap().contains("gone.onnx")),

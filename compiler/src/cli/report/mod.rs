@@ -10,9 +10,11 @@ use std::path::PathBuf;
 
 use crate::cli::args::ReportArgs;
 use crate::cli::bench;
+use crate::cli::check::to_json;
+use crate::cli::is_quiet;
 use crate::cli::output;
 use crate::cli::peak::Peak;
-use crate::cli::session::{Problems, Progress, Session, native_options, one, tell, usage};
+use crate::cli::session::{Problems, Progress, Session, native_options, one, print_warnings, usage};
 use crate::error::Result;
 
 pub fn run(args: &ReportArgs) -> std::result::Result<(), Problems> {
@@ -23,13 +25,14 @@ pub fn run(args: &ReportArgs) -> std::result::Result<(), Problems> {
     let past = args.against.as_deref().map(against::Past::read).transpose().map_err(one)?;
     let options = native_options(&session, &args.code).map_err(one)?;
     let loaded = session.load(&options)?;
-    tell(&loaded.warnings, &loaded.notes);
+    print_warnings(&loaded.warnings, &loaded.notes);
     let inputs = bench::inputs(&session, &loaded, &args.measure).map_err(one)?;
     let mut timing = bench::measure(&loaded, &inputs, &args.measure).map_err(one)?;
     let peak = Peak::measure(timing.threads, options.target.l2_bytes);
     let profiled = session.load(&crate::Options { profile: true, ..options.clone() })?;
     timing.nodes = bench::profile(&profiled, &inputs, &args.measure, &peak).map_err(one)?;
     drop(profiled);
+    let figures = args.json.then(|| to_json(&timing));
     // What others get, without a processor named.
     let any = session.options(&args.code, "model").map_err(one)?;
     let levels = match any.target.cpu == options.target.cpu {
@@ -42,7 +45,11 @@ pub fn run(args: &ReportArgs) -> std::result::Result<(), Problems> {
     let facts = facts::Facts::new(&session.stem(), &loaded, &inputs, timing, peak, levels, &options);
     session.check_place(&place).map_err(one)?;
     output::write_bytes(&place, page::page(&facts, past.as_ref()).as_bytes()).map_err(one)?;
-    say!("{}", place.display());
+    match figures {
+        Some(figures) => say!("{figures}"),
+        None if is_quiet() => {}
+        None => say!("{}", place.display()),
+    }
     Ok(())
 }
 

@@ -280,7 +280,7 @@ mod tests {
             [("x86_64-unknown-linux-gnu", Endianness::Little), ("s390x-unknown-linux-gnu", Endianness::Big)]
         {
             let target = Target::new(triple.parse::<Triple>().unwrap(), None).unwrap();
-            let kernels = backend::compile_kernels(&graph, &program, &target).unwrap();
+            let kernels = backend::compile_kernels(&graph, &program, &target, &Default::default()).unwrap();
             let lowered = emit::lower(&graph, &program, &kernels, &Options::default()).unwrap();
             let plan = &lowered.plan;
             let all = bytes(&graph, &plan.weights, plan.weight_bytes, order).unwrap();
