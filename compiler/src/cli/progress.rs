@@ -30,7 +30,7 @@ struct State {
 }
 
 impl Line {
-    /// `None` where standard error is no terminal, or no thread is to be had.
+    /// `None` where standard error is not a terminal, or a thread cannot be had.
     pub fn new(counter: Arc<Counter>) -> Option<Line> {
         if !std::io::stderr().is_terminal() || super::is_quiet() {
             return None;
