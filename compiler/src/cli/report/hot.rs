@@ -72,7 +72,7 @@ fn first_node(row: &Row) -> String {
     row.nodes
         .lines()
         .find(|name| !name.is_empty())
-        .map(|name| format!(", {}", escape(name)))
+        .map(|name| format!("<span class=\"wide\">, {}</span>", escape(name)))
         .unwrap_or_default()
 }
 
