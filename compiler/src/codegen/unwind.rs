@@ -465,7 +465,7 @@ mod tests {
         assert_eq!((word(0), word(4)), (20, 0));
         assert_eq!((word(24), word(28), word(36)), (20, 28, 5));
         assert_eq!((word(48), word(52), word(60)), (20, 52, 300));
-        assert_eq!([0x3f, 0x40, 0x1fff].map(signed), [vec![0x3f], vec![0xc0, 0], vec![0xff, 0xff, 0]]);
+        assert_eq!([0x3f, 0x40, 0x3fff].map(signed), [vec![0x3f], vec![0xc0, 0], vec![0xff, 0xff, 0]]);
         assert!(eh_frame(Dwarf::X64, &[(1 << 32, vec![])]).is_err());
     }
 

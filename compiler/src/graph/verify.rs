@@ -461,7 +461,7 @@ impl Verifier<'_> {
             _ => return,
         };
         if let Some(byte) = tensor.data.iter().find(|&&byte| !valid(byte)) {
-            self.report(format!("{what} has the byte {byte:#04x}, which is no {}", tensor.dtype));
+            self.report(format!("{what} has the byte {byte:#04x}, which is not a {}", tensor.dtype));
         }
     }
 }

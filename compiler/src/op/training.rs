@@ -120,7 +120,7 @@ fn gradient(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 fn tensors(cx: &mut NodeCx<'_, '_>, groups: usize) -> Result<Vec<Vec<ValueId>>> {
     let inputs = cx.all_inputs()?.split_off(2);
     if inputs.is_empty() || !inputs.len().is_multiple_of(groups) {
-        return malformed(format!("{} tensors are no {groups} groups of equal size", inputs.len()));
+        return malformed(format!("{} tensors are not {groups} groups of equal size", inputs.len()));
     }
     let count = inputs.len() / groups;
     let of_tensor = |at: usize| inputs.iter().skip(at).step_by(count).copied().collect::<Vec<_>>();

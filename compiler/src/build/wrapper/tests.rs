@@ -155,7 +155,9 @@ fn without_std_all_is_static() {
     }
     assert!(text_of(&seen, None).unwrap_err().message.contains("a workspace whose size"));
     let open = graph(&["n"], &[("x", ty(DType::F32, &[Dim::sym(Sym::from_u32(0))]), None)]);
-    assert!(text_of(&open, Some(0)).unwrap_err().message.contains("`x`: f32[n], whose sizes"));
+    assert!(
+        text_of(&open, Some(0)).unwrap_err().message.contains("`x`: f32[n], with sizes that are not static")
+    );
 }
 
 #[test]
