@@ -126,6 +126,7 @@ pub fn compile_with_state(
         opt_level: code.opt_level,
         exact: false,
         goal: Goal::Speed,
+        precision: Default::default(),
         // Of the layout in blocks of channels, single nodes do not tell how large these are.
         import: ImportOptions { nchwc_block: Some(16), state, ..ImportOptions::default() },
         profile: false,

@@ -80,6 +80,7 @@ fn compile(model: &ModelProto, state: Choice, target: Target, opt_level: u8) -> 
         opt_level,
         exact: false,
         goal: Goal::Speed,
+        precision: Default::default(),
         import,
         profile: false,
     };
@@ -665,6 +666,7 @@ fn tensors_in_a_block_in_c() {
         opt_level: 3,
         exact: false,
         goal: Default::default(),
+        precision: Default::default(),
         import,
         profile: false,
     };

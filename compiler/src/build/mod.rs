@@ -35,7 +35,7 @@ use crate::graph::state::Choice;
 use crate::import::{self, ExternalData, ImportOptions};
 use crate::target::Target;
 use crate::tuning::Goal;
-use crate::{Options, Quiet};
+use crate::{Options, Precision, Quiet};
 
 /// Compiles a model with the default options; see [`Builder::compile`].
 pub fn build(model: impl AsRef<Path>) -> std::result::Result<Files, Failure> {
@@ -56,6 +56,7 @@ pub struct Builder {
     external_data_root: Option<PathBuf>,
     opt_level: u8,
     exact: bool,
+    precision: Precision,
     goal: Goal,
     cpu: Option<String>,
     target: Option<String>,
@@ -115,6 +116,7 @@ impl Builder {
             external_data_root: None,
             opt_level: 3,
             exact: false,
+            precision: Precision::F32,
             goal: Goal::Speed,
             cpu: None,
             target: None,
@@ -182,6 +184,12 @@ impl Builder {
     /// Rounds as the model says: does without algorithms that trade accuracy for speed.
     pub fn exact(mut self, exact: bool) -> Builder {
         self.exact = exact;
+        self
+    }
+
+    /// What the operands of products of floats are rounded to; if not set, they stay f32.
+    pub fn precision(mut self, precision: Precision) -> Builder {
+        self.precision = precision;
         self
     }
 
@@ -299,6 +307,7 @@ impl Builder {
             target: Target::parse(&triple, self.cpu.as_deref())?.for_goal(self.goal),
             opt_level: self.opt_level,
             exact: self.exact,
+            precision: self.precision,
             goal: self.goal,
             import: ImportOptions {
                 input_dims: pins,

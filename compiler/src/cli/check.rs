@@ -13,6 +13,7 @@ use crate::files::io_error;
 use crate::import::Warning;
 use crate::import::diagnostics;
 use crate::op;
+use crate::pass::Precision;
 
 /// Models that a reason names.
 const NAMED: usize = 3;
@@ -116,7 +117,7 @@ impl From<Found> for Report {
 fn check(model: &ModelArgs) -> Result<Found, Problems> {
     let session = Session::open(model).map_err(one)?;
     let code =
-        CodeArgs { opt_level: Level::Three, exact: false, target: None, mcpu: None, vector_width: None };
+        CodeArgs { opt_level: Level::Three, exact: false, precision: Precision::F32, target: None, mcpu: None, vector_width: None };
     let options = session.options(&code, "model").map_err(one)?;
     let mut progress = Progress::new(false, false, vec![]);
     let compiled = session.compile(&options, &mut progress);

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::Options;
+use crate::{Options, Precision};
 use crate::cli::bench::{self, Share};
 use crate::cli::data::{self, Symbols};
 use crate::cli::peak::Peak;
@@ -122,7 +122,12 @@ fn options_text(options: &Options) -> String {
         crate::tuning::Goal::Speed => options.opt_level.to_string(),
     };
     let exact = if options.exact { " --exact" } else { "" };
-    format!("-O{level}{exact}")
+    let precision = match options.precision {
+        Precision::F32 => "",
+        Precision::Bf16 => " --precision bf16",
+        Precision::Auto => " --precision auto",
+    };
+    format!("-O{level}{exact}{precision}")
 }
 
 fn size(dim: &Dim, symbols: &Symbols) -> Option<i64> {
