@@ -228,7 +228,9 @@ impl Expr {
         let Some(&first) = operands.first() else { return Err(format!("{self} without operands")) };
         match self {
             Expr::Load { .. } => Ok(first),
-            Expr::Word { .. } if matches!(first, DType::I8 | DType::U8 | DType::I16 | DType::BF16) => Ok(DType::I32),
+            Expr::Word { .. } if matches!(first, DType::I8 | DType::U8 | DType::I16 | DType::BF16) => {
+                Ok(DType::I32)
+            }
             Expr::Word { .. } => Err(format!("a word of {first} in {self}")),
             Expr::Quad { .. } => match operands {
                 [DType::U8 | DType::I8, rest @ ..] if rest.iter().all(|other| *other == first) => {

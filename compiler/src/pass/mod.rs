@@ -87,7 +87,13 @@ impl std::str::FromStr for Precision {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { level: 3, pack: PackPolicy::NARROW, exact: false, goal: Goal::Speed, precision: Precision::F32 }
+        Options {
+            level: 3,
+            pack: PackPolicy::NARROW,
+            exact: false,
+            goal: Goal::Speed,
+            precision: Precision::F32,
+        }
     }
 }
 

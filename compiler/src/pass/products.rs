@@ -80,7 +80,8 @@ impl Rounding {
         let missing = last.rem_euclid(PAIR_DEPTH as i64);
         let wide = b.shape(rhs).last().is_some_and(|n| n.as_const().is_none_or(|n| n >= LEAST_COLUMNS));
         // The scores of a long attention are never stored as a whole, by kernels that are of f32.
-        let size = |shape: &[Dim]| volume(shape).and_then(|elements| elements.checked_mul(DType::F32.size() as i64));
+        let size =
+            |shape: &[Dim]| volume(shape).and_then(|elements| elements.checked_mul(DType::F32.size() as i64));
         let near = |shape: &[Dim]| size(shape).is_some_and(|bytes| bytes <= NEAR_BYTES);
         let result = b.graph.nodes[id].outputs[0];
         let near = b.graph.is_constant(rhs) || near(&b.shape(lhs)) && near(&b.shape(result));
@@ -286,8 +287,8 @@ mod tests {
             let (plain, wanted) =
                 (graph(inner, "MatMul", false, &mut seeded()), graph(inner, "MatMul", true, &mut seeded()));
             let mut random = fastrand::Rng::with_seed(99);
-            let inputs =
-                [vec![4, inner], vec![1, 5, 6, inner], vec![8, inner]].map(|sizes| drawn(&mut random, &sizes));
+            let inputs = [vec![4, inner], vec![1, 5, 6, inner], vec![8, inner]]
+                .map(|sizes| drawn(&mut random, &sizes));
             let wanted = interp::run(&wanted, &inputs).unwrap();
             let unrounded = interp::run(&plain, &inputs).unwrap();
             let mut after = plain.clone();
@@ -312,7 +313,10 @@ mod tests {
                 for found in [&rounded[at], &packed[at]] {
                     assert_eq!((found.dtype, &found.shape), (DType::F32, &wanted.shape));
                     for (found, wanted) in numbers(found).into_iter().zip(numbers(wanted)) {
-                        assert!((found - wanted).abs() <= 1e-5, "{found} for {wanted}, {inner} terms\n{after}");
+                        assert!(
+                            (found - wanted).abs() <= 1e-5,
+                            "{found} for {wanted}, {inner} terms\n{after}"
+                        );
                     }
                 }
                 if inner != 3 {

@@ -179,7 +179,9 @@ impl RegisterTile {
         let by_lane = facts.neighbours && !facts.codes && own_products && target.has_element_products();
         let between = match own_products {
             true => 0,
-            false if facts.depth == PAIR_DEPTH && !sum.is_float() || target.has_element_products() => PRODUCT_TEMPS,
+            false if facts.depth == PAIR_DEPTH && !sum.is_float() || target.has_element_products() => {
+                PRODUCT_TEMPS
+            }
             // Both halves of what else is one operand.
             false => PRODUCT_TEMPS + vectors,
         };

@@ -202,9 +202,11 @@ impl Isa {
     pub fn has(self, op: Op) -> bool {
         let Some(lanes) = lanes(op) else {
             return match op {
-                Op::TileZero(_) | Op::TileLoad(_) | Op::TileStore(_) | Op::TileDot(..) | Op::TileDotBf16(_) => {
-                    self.has_tiles
-                }
+                Op::TileZero(_)
+                | Op::TileLoad(_)
+                | Op::TileStore(_)
+                | Op::TileDot(..)
+                | Op::TileDotBf16(_) => self.has_tiles,
                 _ => op != Op::BroadcastHalf || self.encoding != Encoding::Evex && self.has_f16c,
             };
         };

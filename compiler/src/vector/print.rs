@@ -225,7 +225,9 @@ fn number(op: Op) -> Option<u64> {
             _,
         ) => Some(count.into()),
         Op::TileZero(tile) | Op::TileLoad(tile) | Op::TileStore(tile) => Some(tile.into()),
-        Op::TileDot(_, tiles) | Op::TileDotBf16(tiles) => Some(tiles.iter().fold(0, |number, &tile| 10 * number + u64::from(tile))),
+        Op::TileDot(_, tiles) | Op::TileDotBf16(tiles) => {
+            Some(tiles.iter().fold(0, |number, &tile| 10 * number + u64::from(tile)))
+        }
         Op::Frame(at) => Some(at as u64),
         Op::Int(value) => Some(value as u64),
         Op::AddInt(value) | Op::MulInt(value) => Some(i64::from(value) as u64),

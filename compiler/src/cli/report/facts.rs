@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::{Options, Precision};
 use crate::cli::bench::{self, Share};
 use crate::cli::data::{self, Symbols};
 use crate::cli::peak::Peak;
@@ -11,6 +10,7 @@ use crate::codegen::emit::Kernels;
 use crate::graph::{Dim, Graph, Tensor, ValueId};
 use crate::schedule::{Place, Program, Scratch, Step};
 use crate::target::Target;
+use crate::{Options, Precision};
 
 pub struct Facts {
     pub model: String,

@@ -63,12 +63,14 @@ impl Machine<'_> {
                 let (rows, columns, steps) =
                     (self.shape(acc)?.rows, self.shape(acc)?.bytes / 4, self.shape(a)?.bytes / 4);
                 let [mut sums, x, y] = [acc, a, b].map(|tile| self.tiles[usize::from(tile)]);
-                let word =
-                    |row: &[u8; ROW], at: usize| row[4 * at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
+                let word = |row: &[u8; ROW], at: usize| {
+                    row[4 * at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word))
+                };
                 for (row, column) in (0..usize::from(rows))
                     .flat_map(|row| (0..usize::from(columns)).map(move |column| (row, column)))
                 {
-                    let pairs = (0..usize::from(steps)).map(|step| [word(&x[row], step), word(&y[step], column)]);
+                    let pairs =
+                        (0..usize::from(steps)).map(|step| [word(&x[row], step), word(&y[step], column)]);
                     let sum = add_tile_products(f32::from_bits(word(&sums[row], column)), pairs);
                     sums[row][4 * column..4 * column + 4].copy_from_slice(&sum.to_le_bytes());
                 }

@@ -117,12 +117,14 @@ impl Machine<'_> {
     fn tile_dot_bf16(&mut self, inst: &Instruction) {
         let tiles = [0, 1, 2].map(|operand| number(inst.op_register(operand)));
         let ([acc, a, b], (rows, bytes, steps)) = (tiles, self.product_shape(tiles));
-        let word = |row: &[u8; ROW], at: usize| u32::from_le_bytes(row[at..at + 4].try_into().expect("a word"));
+        let word =
+            |row: &[u8; ROW], at: usize| u32::from_le_bytes(row[at..at + 4].try_into().expect("a word"));
         for row in 0..rows {
             for column in (0..bytes).step_by(4) {
                 let data = &self.tiles.data;
-                let pairs =
-                    (0..steps).step_by(4).map(|step| [word(&data[a][row], step), word(&data[b][step / 4], column)]);
+                let pairs = (0..steps)
+                    .step_by(4)
+                    .map(|step| [word(&data[a][row], step), word(&data[b][step / 4], column)]);
                 let sum = add_tile_products(f32::from_bits(word(&data[acc][row], column)), pairs);
                 self.tiles.data[acc][row][column..column + 4].copy_from_slice(&sum.to_le_bytes());
             }

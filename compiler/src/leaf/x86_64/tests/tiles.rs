@@ -178,7 +178,8 @@ fn products_of_bf16() {
                 continue;
             }
             // Of small integers the sums are exact.
-            let [a, b] = [(x * rows, seed), (y * steps, 7 * seed)].map(|(count, seed)| bf16s(count, seed, drawn));
+            let [a, b] =
+                [(x * rows, seed), (y * steps, 7 * seed)].map(|(count, seed)| bf16s(count, seed, drawn));
             for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
                 let products = (0..2 * steps)
                     .map(|s| a[1 + row * x + s].to_f32() * b[s / 2 * y + 2 * column + s % 2].to_f32());

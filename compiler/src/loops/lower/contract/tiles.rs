@@ -557,7 +557,9 @@ impl Lowering<'_> {
         let columns = |half: usize| TileStmt::Load {
             tile: b[half % b.len()],
             buf: *panel,
-            index: first.add(&at.scale(&Dim::from(job.nr))).add(&Index::int((half * job.row_elements()) as i64)),
+            index: first
+                .add(&at.scale(&Dim::from(job.nr)))
+                .add(&Index::int((half * job.row_elements()) as i64)),
             stride,
         };
         let mut loaded = vec![None; b.len()];
