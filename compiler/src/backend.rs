@@ -21,6 +21,7 @@ use crate::error::Result;
 use crate::graph::{DType, Dim, Graph, Sym, ValueId};
 use crate::leaf;
 use crate::loops::{self, Expr, Kernel, visit};
+use crate::scalar::BinaryFn;
 use crate::schedule::{GroupId, Program, Step};
 use crate::target::{Opt, Target};
 use crate::tuning::work;
@@ -216,10 +217,10 @@ fn expanded(mut kernel: Kernel) -> Result<Kernel> {
     Ok(kernel)
 }
 
-fn has_byte_products(kernel: &Kernel) -> bool {
+fn has_narrow_products(kernel: &Kernel) -> bool {
     let mut found = false;
     visit::exprs(&kernel.body, &mut |expr| {
-        found |= matches!(expr, Expr::Binary { op, .. } if op.is_byte_dot());
+        found |= matches!(expr, Expr::Binary { op, .. } if op.is_byte_dot() || *op == BinaryFn::DotBf16);
     });
     found
 }
@@ -251,7 +252,7 @@ impl<'t> Levels<'t> {
         let Some(before) = level.checked_sub(1).map(|before| self.0[before].target) else { return false };
         let own = self.0[level].target;
         own.adds_narrow_types_only(before)
-            && !(own.adds_byte_products(before) && has_byte_products(kernel))
+            && !(own.adds_narrow_products(before) && has_narrow_products(kernel))
             && !(own.adds_bf16(before) && has_bf16(kernel))
     }
 

@@ -366,6 +366,7 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
                 (DType::U8 | DType::I8, DType::I8, 1 | DOT_DEPTH) if *k > 0 => DType::I32,
                 (DType::I16, DType::I16, 1 | PAIR_DEPTH) if *k > 0 => DType::I32,
                 (DType::F32, DType::F16 | DType::BF16, 1) => DType::F32,
+                (DType::BF16, DType::BF16, PAIR_DEPTH) if *k > 0 => DType::F32,
                 (a, b, 1) if a == b => a,
                 _ => return fail(format!("contraction of {a} with {b}, {depth} steps deep")),
             };

@@ -33,6 +33,7 @@ mod winograd;
 mod words;
 
 pub use build::build;
+pub use pass::Precision;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,6 +61,8 @@ pub struct Options {
     pub exact: bool,
     /// Whether code and weights are to be fast or small.
     pub goal: Goal,
+    /// What the operands of products of floats are rounded to.
+    pub precision: Precision,
     pub import: ImportOptions,
     /// Compile in a call of `step_done` after every step.
     pub profile: bool,
@@ -220,7 +223,13 @@ pub fn decode(model: Bytes) -> Result<onnxc_proto::ModelProto> {
 fn pass_options(options: &Options) -> pass::Options {
     let target = &options.target;
     let pack = pass::PackPolicy::for_target(target);
-    pass::Options { level: options.opt_level, pack, exact: options.exact, goal: options.goal }
+    let precision = match options.precision {
+        Precision::Auto if target.multiplies_bf16() => Precision::Bf16,
+        Precision::Auto => Precision::F32,
+        precision => precision,
+    };
+    let Options { opt_level: level, exact, goal, .. } = *options;
+    pass::Options { level, pack, exact, goal, precision }
 }
 
 fn schedule_options(options: &Options) -> schedule::Options {

@@ -118,13 +118,15 @@ named_enum! {
         DotShort = "dot_short",
         /// Of i32 that stand for two integers of 16 bits each: the sum of the products of the first ones and of the second ones.
         DotPairs = "dot_pairs",
+        /// Of f32 whose bits stand for two bf16 each: the sum of the products of the first ones and of the second ones.
+        DotBf16 = "dot_bf16",
     }
 }
 
 impl BinaryFn {
-    /// Whether it adds up products of the small integers that words stand for.
+    /// Whether it adds up products of the small numbers that words stand for.
     pub fn is_dot(self) -> bool {
-        self.is_byte_dot() || self == BinaryFn::DotPairs
+        self.is_byte_dot() || matches!(self, BinaryFn::DotPairs | BinaryFn::DotBf16)
     }
 
     /// Whether these are bytes.
@@ -149,6 +151,42 @@ pub fn dot_signed(a: i32, b: i32) -> i32 {
 pub fn dot_pairs(a: i32, b: i32) -> i32 {
     let product = |shift: u32| i32::from((a >> shift) as i16) * i32::from((b >> shift) as i16);
     product(0).wrapping_add(product(16))
+}
+
+/// What [`BinaryFn::DotBf16`] computes, but that it is rounded once.
+pub fn dot_bf16(a: f32, b: f32) -> f64 {
+    let ([a, c], [b, d]) = (bf16_pair(a.to_bits()), bf16_pair(b.to_bits()));
+    f64::from(a) * f64::from(b) + f64::from(c) * f64::from(d)
+}
+
+/// The two bf16 that a word stands for.
+pub fn bf16_pair(word: u32) -> [f32; 2] {
+    [f32::from_bits(word << 16), f32::from_bits(word & 0xffff_0000)]
+}
+
+/// A sum and the product of two bf16 as the instructions of processors for bf16 compute them: numbers below the normal ones are
+/// zeros, as operands and as results, and the sum is rounded once, to nearest.
+pub fn add_bf16_product(sum: f32, a: f32, b: f32) -> f32 {
+    flushed(flushed(a).mul_add(flushed(b), flushed(sum)))
+}
+
+/// A sum and the products of two words each, pairs of bf16, as tiles compute them: those of the first and of the second ones have
+/// sums for themselves.
+pub fn add_tile_products(sum: f32, pairs: impl Iterator<Item = [u32; 2]>) -> f32 {
+    let products = pairs.fold([0f32; 2], |sums, words| {
+        let [a, b] = words.map(bf16_pair);
+        [0, 1].map(|half| add_bf16_product(sums[half], a[half], b[half]))
+    });
+    flushed(flushed(sum) + flushed(products[0] + products[1]))
+}
+
+/// The bits of a bf16 as the instruction for it rounds, see [`add_bf16_product`].
+pub fn bf16_of(x: f32) -> u16 {
+    half::bf16::from_f32(flushed(x)).to_bits()
+}
+
+fn flushed(x: f32) -> f32 {
+    if x.is_subnormal() { 0f32.copysign(x) } else { x }
 }
 
 named_enum! {

@@ -69,6 +69,7 @@ fn compile(model: Vec<u8>) -> Result<usize, Vec<Error>> {
             opt_level: 3,
             exact: false,
             goal: Goal::Speed,
+            precision: Default::default(),
             import: ImportOptions::default(),
             profile: false,
             unwind: true,

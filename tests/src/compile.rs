@@ -126,6 +126,7 @@ pub fn compile_with_state(
         opt_level: code.opt_level,
         exact: false,
         goal: Goal::Speed,
+        precision: Default::default(),
         // The size of blocks of channels does not follow from single nodes.
         import: ImportOptions { nchwc_block: Some(16), state, ..ImportOptions::default() },
         profile: false,

@@ -34,6 +34,7 @@ fn artifact(text: &str) -> Artifact {
         opt_level: 3,
         exact: false,
         goal: Goal::Speed,
+        precision: Default::default(),
         import: Default::default(),
         profile: false,
         unwind: true,

@@ -305,6 +305,7 @@ fn run_graph(name: &str, graph: &Graph) {
             opt_level,
             exact: false,
             goal: Goal::Speed,
+            precision: Default::default(),
             import: Default::default(),
             profile: false,
             unwind: true,

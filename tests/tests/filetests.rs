@@ -14,7 +14,7 @@ use onnxc::graph::{DType, Dim, Graph, Tensor, TensorType};
 use onnxc::host;
 use onnxc::interp;
 use onnxc::loops::{self, Kernel, program};
-use onnxc::pass::{self, Options, PackPolicy};
+use onnxc::pass::{self, Options, PackPolicy, Precision};
 use onnxc::schedule::{self, Program};
 use onnxc::target::Target;
 use onnxc::tuning::Goal;
@@ -149,6 +149,9 @@ fn checked(graph: &Graph, when: &str) -> Result<(), String> {
 
 fn run_pass(name: &str, cpu: Option<&str>, graph: &mut Graph) -> Result<(), String> {
     let mut options = Options::default();
+    if name == "products" {
+        options.precision = Precision::Bf16;
+    }
     if let Some(cpu) = cpu {
         options.pack = PackPolicy::for_target(&wide_target(cpu)?);
     }
@@ -315,6 +318,7 @@ fn run_host_case(graph: &Graph) -> Result<String, String> {
         opt_level: 3,
         exact: false,
         goal: Goal::Speed,
+        precision: Default::default(),
         import: Default::default(),
         profile: false,
         unwind: true,

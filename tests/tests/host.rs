@@ -32,6 +32,7 @@ fn with_graph(graph: Graph, body: impl Fn(&native::Model<'_>, &Interpreted<'_>))
         opt_level: 3,
         exact: false,
         goal: Goal::Speed,
+        precision: Default::default(),
         import: Default::default(),
         profile: false,
         unwind: true,

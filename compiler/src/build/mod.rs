@@ -35,7 +35,7 @@ use crate::graph::state::Choice;
 use crate::import::{self, ExternalData, ImportOptions};
 use crate::target::Target;
 use crate::tuning::Goal;
-use crate::{Options, Quiet};
+use crate::{Options, Precision, Quiet};
 
 /// Compiles a model with the default options; see [`Builder::compile`].
 pub fn build(model: impl AsRef<Path>) -> std::result::Result<Files, Failure> {
@@ -57,6 +57,7 @@ pub struct Builder {
     opt_level: u8,
     exact: bool,
     unwind: bool,
+    precision: Precision,
     goal: Goal,
     cpu: Option<String>,
     target: Option<String>,
@@ -117,6 +118,7 @@ impl Builder {
             opt_level: 3,
             exact: false,
             unwind: true,
+            precision: Precision::F32,
             goal: Goal::Speed,
             cpu: None,
             target: None,
@@ -191,6 +193,12 @@ impl Builder {
     /// default is that it does.
     pub fn unwind(mut self, unwind: bool) -> Builder {
         self.unwind = unwind;
+        self
+    }
+
+    /// What the operands of products of floats are rounded to; if not set, they stay f32.
+    pub fn precision(mut self, precision: Precision) -> Builder {
+        self.precision = precision;
         self
     }
 
@@ -308,6 +316,7 @@ impl Builder {
             target: Target::parse(&triple, self.cpu.as_deref())?.for_goal(self.goal),
             opt_level: self.opt_level,
             exact: self.exact,
+            precision: self.precision,
             goal: self.goal,
             import: ImportOptions {
                 input_dims: pins,

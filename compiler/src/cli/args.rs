@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use crate::pass::Precision;
 use crate::tuning::Goal;
 use crate::words::nearest;
 
@@ -176,6 +177,10 @@ pub struct CodeArgs {
     /// scales of quantized models
     #[arg(long)]
     pub exact: bool,
+    /// What the operands of products of floats are rounded to: f32 leaves them, bf16 multiplies faster on processors with
+    /// AVX512-BF16 or AMX and halves weights, auto means bf16 on those; sums, norms, softmax and results stay f32
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = clap::value_parser!(Precision))]
+    pub precision: Precision,
     /// Target triple (default: this machine's)
     #[arg(long, value_name = "TRIPLE")]
     pub target: Option<String>,

@@ -13,6 +13,7 @@ use crate::files::io_error;
 use crate::import::Warning;
 use crate::import::diagnostics;
 use crate::op;
+use crate::pass::Precision;
 
 /// Models that a reason names.
 const NAMED: usize = 3;
@@ -118,6 +119,7 @@ fn check(model: &ModelArgs) -> Result<Found, Problems> {
     let code = CodeArgs {
         opt_level: Level::Three,
         exact: false,
+        precision: Precision::F32,
         target: None,
         mcpu: None,
         vector_width: None,

@@ -145,6 +145,7 @@ impl Session {
             target: target(code)?.for_goal(goal),
             opt_level,
             exact: code.exact,
+            precision: code.precision,
             goal,
             import: ImportOptions::default(),
             profile: false,

@@ -23,7 +23,8 @@ pub enum MapFn {
     /// `(a: T, b: T, c: T) -> T` of floats: `a * b + c`, rounded once where the processor does that in one operation, else twice.
     MulAdd,
     /// `(x: T) -> to`. Floats to integers truncate and, like C on x86-64 out of range, are unspecified;
-    /// to bool: `x != 0`. `saturate` applies to the 8-bit and smaller floats (ONNX `Cast.saturate`). A complex number
+    /// to bool: `x != 0`. `saturate` applies to the 8-bit and smaller floats (ONNX `Cast.saturate`); of f32 to bf16 without it,
+    /// numbers below the normal ones may become zeros, as which products of bf16 take them. A complex number
     /// becomes its real part, in that part's type, which becomes one without imaginary part.
     Cast { to: DType, saturate: bool },
     /// `(x: T) -> to`: the same bits; both types have one size, or one is u8 and holds a code of the other, of 6 bits.
@@ -38,7 +39,7 @@ pub enum RhsLayout {
     /// Column panels as [`Op::Pack`] makes them: `[batch.., ceil(n/nr), k.., nr * depth]`; `n` is the true count.
     ///
     /// A row of a panel holds `depth` steps of the last inner axis, those of each column side by side; that axis of the
-    /// left-hand side is `depth` times as long. A depth of 4 is for products of bytes, one of 2 for those of i16.
+    /// left-hand side is `depth` times as long. A depth of 4 is for products of bytes, one of 2 for those of i16 and of bf16.
     Panels { nr: usize, depth: usize, n: Dim },
     /// As `Panels` of depth [`DOT_DEPTH`], for u8 on the left. In the first `short` rows along the last inner axis, neither the
     /// products of the first two bytes of a column with bytes of u8 nor those of the last two have a sum beyond 16 bits,
@@ -71,7 +72,7 @@ impl RhsLayout {
 /// Steps of the inner axis that [`crate::scalar::BinaryFn::Dot`] adds up at once.
 pub const DOT_DEPTH: usize = 4;
 
-/// The same of [`crate::scalar::BinaryFn::DotPairs`].
+/// The same of [`crate::scalar::BinaryFn::DotPairs`] and [`crate::scalar::BinaryFn::DotBf16`].
 pub const PAIR_DEPTH: usize = 2;
 
 /// Digits of the left-hand side of an [`Op::Contract`], at most.
@@ -114,7 +115,7 @@ pub enum Op {
     ///
     /// `lhs` has `batch + m + k` axes, `rhs` `batch + k + 1` in the plain layout. Batch axes broadcast
     /// (size 1 against n). Of bytes with i8, and of i16, over at least one inner axis, the sums are
-    /// i32; of f32 with f16 or bf16 they are f32. Floats accumulate in their own type (f16 and bf16 in f32), integers wrap.
+    /// i32; of f32 with f16 or bf16 they are f32, and so they are of pairs of bf16, in panels of depth 2. Floats accumulate in their own type (f16 and bf16 in f32), integers wrap.
     /// A convolution is a `Contract` whose `lhs` is a [`Op::Window`] with `k` = kernel axes + channels.
     ///
     /// Further inputs, of a product with [`Op::Dequantize`] over the inner axes part and step, say in another form what `lhs`

@@ -372,6 +372,7 @@ fn defaults_have_the_sizes_of_the_other_inputs() {
         opt_level: 3,
         exact: false,
         goal: Goal::Speed,
+        precision: Default::default(),
         import: Default::default(),
         profile: false,
         unwind: true,

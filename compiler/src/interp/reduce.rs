@@ -10,7 +10,7 @@ use super::lane::Lane;
 use super::movement::{View, Walk, strides, zeroed};
 use super::scalar::Work;
 use crate::error::{Error, Result, Stage};
-use crate::graph::{DType, RhsLayout, Tensor};
+use crate::graph::{DType, PAIR_DEPTH, RhsLayout, Tensor};
 use crate::scalar::ReduceFn;
 
 /// A type that accumulates, with the identities of the reductions.
@@ -248,9 +248,12 @@ pub fn contract(
     // Products of integers of up to 16 bits are added up in 32, those of floats in the wider type.
     let sum = if inputs[0].dtype.is_float() { inputs[0].dtype } else { DType::I32 };
     let alike = inputs[0].dtype == inputs[1].dtype;
+    // Products of pairs are added up as f32.
+    let pairs = alike && depth == PAIR_DEPTH && sum == DType::BF16;
+    let sum = if pairs { DType::F32 } else { sum };
     let are_small = alike && matches!(inputs[0].dtype, DType::I8 | DType::I16);
     let adds_up = inputs[0].shape.len() > batch + m;
-    let wide = (!alike || are_small && adds_up)
+    let wide = (!alike || pairs || are_small && adds_up)
         .then(|| [inputs[0], inputs[1]].map(|operand| super::cast(operand, sum, true)));
     let inputs = match &wide {
         Some([lhs, rhs]) => &[lhs, rhs],

@@ -99,6 +99,7 @@ macro_rules! float_work {
                     BinaryFn::Max => |a, b, _| if a.is_nan() || a > b { a } else { b },
                     BinaryFn::Min => |a, b, _| if a.is_nan() || a < b { a } else { b },
                     BinaryFn::Atan2 => |a, b, _| (a as $wide).atan2(b as $wide) as $float,
+                    BinaryFn::DotBf16 => |a, b, _| scalar::dot_bf16(a as f32, b as f32) as $float,
                     BinaryFn::And
                     | BinaryFn::Or
                     | BinaryFn::Xor
@@ -169,7 +170,9 @@ macro_rules! int_work {
                         |a, b, _| i64::from(scalar::dot_signed(a as i32, b as i32)) as $int
                     }
                     BinaryFn::DotPairs => |a, b, _| i64::from(scalar::dot_pairs(a as i32, b as i32)) as $int,
-                    BinaryFn::And | BinaryFn::Or | BinaryFn::Xor | BinaryFn::Atan2 => return None,
+                    BinaryFn::And | BinaryFn::Or | BinaryFn::Xor | BinaryFn::Atan2 | BinaryFn::DotBf16 => {
+                        return None;
+                    }
                 })
             }
         }

@@ -228,7 +228,9 @@ impl Expr {
         let Some(&first) = operands.first() else { return Err(format!("{self} without operands")) };
         match self {
             Expr::Load { .. } => Ok(first),
-            Expr::Word { .. } if matches!(first, DType::I8 | DType::U8 | DType::I16) => Ok(DType::I32),
+            Expr::Word { .. } if matches!(first, DType::I8 | DType::U8 | DType::I16 | DType::BF16) => {
+                Ok(DType::I32)
+            }
             Expr::Word { .. } => Err(format!("a word of {first} in {self}")),
             Expr::Quad { .. } => match operands {
                 [DType::U8 | DType::I8, rest @ ..] if rest.iter().all(|other| *other == first) => {
@@ -252,6 +254,7 @@ pub fn result_of(function: MapFn, operands: &[DType]) -> Result<DType, String> {
             BinaryFn::BitAnd | BinaryFn::BitOr | BinaryFn::BitXor | BinaryFn::Shl | BinaryFn::Shr,
         ) => first.is_int(),
         MapFn::Binary(BinaryFn::Atan2) => first.is_float(),
+        MapFn::Binary(BinaryFn::DotBf16) => first == DType::F32,
         MapFn::Binary(op) if op.is_dot() => first == DType::I32,
         _ => true,
     };

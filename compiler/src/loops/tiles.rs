@@ -1,12 +1,13 @@
 //! Tiles: registers of rows, as matrix extensions of processors have them, and what is done with them.
 //!
-//! A tile of products of bytes holds rows of bytes or of i32. `dot` adds to an accumulator `acc[m, n]` the products of `a` and
+//! A tile of products of bytes holds rows of bytes or of i32. A `dot` adds to an accumulator `acc[m, n]` the products of `a` and
 //! `b`: `acc[i, j] += sum over s of a[i, s] * b[s / 4, 4 * j + s % 4]`, where `a` has rows of a left-hand side and `b` rows of a
-//! panel ([`crate::graph::DOT_DEPTH`] steps of a column beside each other). Sums wrap.
+//! panel ([`crate::graph::DOT_DEPTH`] steps of a column beside each other). Sums wrap. Of bf16 the sums are f32, and
+//! [`crate::graph::PAIR_DEPTH`] steps of a column are beside each other.
 
 use cranelift_entity::entity_impl;
 
-use crate::graph::{DOT_DEPTH, DType};
+use crate::graph::{DOT_DEPTH, DType, PAIR_DEPTH};
 use crate::loops::{Buf, Index};
 
 /// Tiles that a kernel may have.
@@ -20,7 +21,7 @@ pub const MAX_ROW_BYTES: usize = 64;
 pub struct Tile(u32);
 entity_impl!(Tile, "t");
 
-/// A tile of `rows` rows with `columns` elements of i32, i8 or u8.
+/// A tile of `rows` rows with `columns` elements of i32, i8 or u8, or of f32 or bf16.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TileDecl {
     pub name: String,
@@ -36,19 +37,27 @@ impl TileDecl {
 
     /// Why there is no such tile.
     pub fn fault(&self) -> Option<String> {
-        let known = matches!(self.dtype, DType::I32 | DType::I8 | DType::U8);
+        let known = matches!(self.dtype, DType::I32 | DType::I8 | DType::U8 | DType::F32 | DType::BF16);
         let fits = (1..=MAX_ROWS).contains(&self.rows) && (4..=MAX_ROW_BYTES).contains(&self.row_bytes());
         let TileDecl { dtype, rows, columns, .. } = self;
         let whole = self.row_bytes().is_multiple_of(4);
         (!known || !fits || !whole).then(|| format!("a tile of {dtype}[{rows}, {columns}]"))
     }
 
+    /// Steps of a column of `b` that are beside each other, where this holds the sums.
+    pub fn depth(&self) -> usize {
+        if self.dtype == DType::F32 { PAIR_DEPTH } else { DOT_DEPTH }
+    }
+
     /// Why `self += a * b` is not a supported product.
     pub fn dot_fault(&self, a: &TileDecl, b: &TileDecl) -> Option<String> {
         let bytes = |tile: &TileDecl| matches!(tile.dtype, DType::I8 | DType::U8);
-        let types = self.dtype == DType::I32 && bytes(a) && bytes(b);
-        let sizes =
-            self.rows == a.rows && a.columns == DOT_DEPTH * b.rows && b.columns == DOT_DEPTH * self.columns;
+        let types = match self.dtype {
+            DType::F32 => [a, b].iter().all(|tile| tile.dtype == DType::BF16),
+            sum => sum == DType::I32 && bytes(a) && bytes(b),
+        };
+        let depth = self.depth();
+        let sizes = self.rows == a.rows && a.columns == depth * b.rows && b.columns == depth * self.columns;
         let text = |tile: &TileDecl| format!("{}[{}, {}]", tile.dtype, tile.rows, tile.columns);
         (!types || !sizes).then(|| format!("{} of {} and {}", text(self), text(a), text(b)))
     }

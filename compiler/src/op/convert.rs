@@ -97,7 +97,8 @@ fn convert(cx: &mut NodeCx<'_, '_>, to: DType) -> Result<Vec<ValueId>> {
         (_, DType::Str) => return Ok(vec![strings::format(cx.b, x)?]),
         _ => {}
     }
-    let saturate = !cx.has("saturate") || cx.int("saturate")? != 0;
+    // Of other types without it, kernels may convert what is out of range, or below the normal numbers, as is fastest.
+    let saturate = to.size() > 1 || !cx.has("saturate") || cx.int("saturate")? != 0;
     if to == DType::F8E8M0 && cx.b.dtype(x) != to && cx.has("round_mode") {
         let mode = cx.str("round_mode")?;
         x = match mode.as_str() {

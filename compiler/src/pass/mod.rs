@@ -26,6 +26,7 @@ mod pack;
 mod panels;
 mod planes;
 mod powers;
+pub(crate) mod products;
 mod quantized;
 mod regions;
 mod rewrite;
@@ -55,11 +56,44 @@ pub struct Options {
     pub exact: bool,
     /// Whether the object is to be small or fast.
     pub goal: Goal,
+    /// In what products of floats are computed: f32 or bf16.
+    pub precision: Precision,
+}
+
+/// What the operands of products of floats are rounded to; sums are f32.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Precision {
+    /// Not rounded.
+    #[default]
+    F32,
+    Bf16,
+    /// As [`Precision::Bf16`] where the processor multiplies bf16, else as [`Precision::F32`].
+    Auto,
+}
+
+impl std::str::FromStr for Precision {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Precision, String> {
+        match text {
+            "f32" => Ok(Precision::F32),
+            "bf16" => Ok(Precision::Bf16),
+            "auto" => Ok(Precision::Auto),
+            "f16" => Err("products of f16 are not supported: f32, bf16 and auto are".into()),
+            _ => Err("not a precision: f32, bf16 and auto are".into()),
+        }
+    }
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { level: 3, pack: PackPolicy::NARROW, exact: false, goal: Goal::Speed }
+        Options {
+            level: 3,
+            pack: PackPolicy::NARROW,
+            exact: false,
+            goal: Goal::Speed,
+            precision: Precision::F32,
+        }
     }
 }
 
@@ -99,6 +133,8 @@ pub const PASSES: &[PassDef] = &[
     row("hoist", hoist::run, 1, "move loop invariants out of scans"),
     row("cse", cse::run, 1, "compute equal expressions once"),
     row("dce", dce::run, 1, "drop nodes that no output needs"),
+    // Behind what folds into weights: those are rounded once.
+    row("products", products::run, 0, "round the operands of products to bf16, where that is asked for"),
     row("winograd", winograd::run, 2, "3x3 convolutions by minimal filtering, where that is faster"),
     // Behind what takes windows of channels, and what cancels transposes.
     row(

@@ -7,6 +7,7 @@ use crate::error::{Error, Result, Stage};
 use crate::graph::dim::product;
 use crate::graph::{Builder, DOT_DEPTH, DType, Dim, Graph, Node, Op, PAIR_DEPTH, RhsLayout, ValueId};
 use crate::pass::digits::digits;
+use crate::pass::products::{Known, bf16_of};
 use crate::pass::rewrite::{bodies, rewrite};
 use crate::pass::weights::Weights;
 use crate::pass::{Options, hoist};
@@ -65,6 +66,8 @@ pub struct PackPolicy {
     pub half_products: bool,
     /// Whether kernels add up products of bytes from four places at once.
     pub joined_bytes: bool,
+    /// Whether kernels add up products of pairs of bf16.
+    pub bf16_pairs: bool,
     /// Digits of a left-hand side whose products with codes of few bits are sums of bytes; 0 where products of floats are
     /// faster.
     pub digits: usize,
@@ -119,6 +122,7 @@ impl PackPolicy {
         signed_bytes: false,
         half_products: false,
         joined_bytes: false,
+        bf16_pairs: false,
         digits: 0,
         kept_above: i64::MAX,
     };
@@ -141,6 +145,7 @@ impl PackPolicy {
         signed_bytes: false,
         half_products: false,
         joined_bytes: false,
+        bf16_pairs: false,
         digits: DIGITS,
         kept_above: KEPT_ABOVE,
     };
@@ -165,6 +170,7 @@ impl PackPolicy {
         signed_bytes: false,
         half_products: false,
         joined_bytes: false,
+        bf16_pairs: false,
         digits: DIGITS,
         kept_above: KEPT_ABOVE,
     };
@@ -224,6 +230,7 @@ impl PackPolicy {
             rates,
             short_sums,
             joined_bytes,
+            bf16_pairs: target.multiplies_bf16(),
             signed_bytes: dot.is_some_and(|signs| signs.a),
             ..policy
         }
@@ -258,9 +265,9 @@ impl PackPolicy {
     }
 }
 
-/// Panels of a right-hand side with this number of batch and of inner axes, by their width, and whether they are those of all of its
+/// Panels of a right-hand side with this number of batch and of inner axes, by their width and depth, and whether they are those of all of its
 /// batch or of what is repeated along it.
-type Packed = HashMap<(ValueId, usize, usize, usize, Extent), ValueId>;
+type Packed = HashMap<(ValueId, usize, usize, [usize; 2], Extent), ValueId>;
 
 /// Left-hand sides as digits, by the steps that share a unit.
 type Split = HashMap<(ValueId, i64), Vec<ValueId>>;
@@ -272,13 +279,22 @@ enum Extent {
 }
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
-    let (mut packed, mut split) = (Packed::new(), Split::new());
+    let (mut packed, mut split, mut narrow) = (Packed::new(), Split::new(), Known::new());
     rewrite(graph, |b, id| {
         let Node { op: Op::Contract { batch, m, k, rhs: RhsLayout::Plain }, inputs, .. } = &b.graph.nodes[id]
         else {
             return Ok(None);
         };
         let (batch, m, k, lhs, rhs) = (*batch, *m, *k, inputs[0], inputs[1]);
+        // Of both: that two sizes are equal may show when the model runs.
+        let steps = [b.shape(lhs).pop(), k.checked_sub(1).map(|last| b.shape(rhs)[batch + last].clone())];
+        let in_words = |depth: usize| {
+            let whole = |steps: i64| steps % depth as i64 == 0;
+            steps.iter().all(|steps| steps.as_ref().and_then(Dim::as_const).is_some_and(whole))
+        };
+        let pairs = options.pack.bf16_pairs && k > 0 && b.dtype(rhs) == DType::BF16 && in_words(PAIR_DEPTH);
+        let own = if pairs { bf16_of(b, lhs, &mut narrow)? } else { None };
+        let (lhs, has_pairs) = (own.unwrap_or(lhs), own.is_some());
         if batch == 0
             && k == 1
             && options.level > 0
@@ -288,6 +304,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
             return dequantizing(b, &weights, (m, lhs, rhs), options, (&mut packed, &mut split)).map(Some);
         }
         if m == 1
+            && !has_pairs
             && b.dtype(lhs) == b.dtype(rhs)
             && b.ty(lhs).shape[..batch] == b.ty(rhs).shape[..batch]
             && let Some(shared) = repeated(b, rhs, batch).filter(|shared| shared.axis + 1 == batch)
@@ -299,18 +316,14 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         let depth = match (b.dtype(lhs), b.dtype(rhs)) {
             (DType::U8 | DType::I8, DType::I8) if k > 0 => DOT_DEPTH,
             (DType::I16, DType::I16) if k > 0 => PAIR_DEPTH,
+            _ if has_pairs => PAIR_DEPTH,
             _ => 1,
         };
-        // Of both: that two sizes are equal may show when the model runs.
-        let steps = [b.shape(lhs).pop(), k.checked_sub(1).map(|last| b.shape(rhs)[batch + last].clone())];
-        let words = steps.iter().all(|steps| {
-            steps.as_ref().and_then(Dim::as_const).is_some_and(|steps| steps % depth as i64 == 0)
-        });
-        let depth = if words { depth } else { 1 };
+        let depth = if in_words(depth) { depth } else { 1 };
         // Narrow floats are widened to those on the left.
         let dtype = if b.dtype(lhs).is_float() { b.dtype(lhs) } else { b.dtype(rhs) };
         let nr = options.pack.nr(Product { dtype, rows: rows.as_const(), columns: n.as_const() });
-        let panels = match packed.get(&(rhs, batch, k, nr, Extent::Whole)) {
+        let panels = match packed.get(&(rhs, batch, k, [nr, depth], Extent::Whole)) {
             Some(&panels) => panels,
             None if depth == 1 => match repeated(b, rhs, batch) {
                 Some(repeated) => repeated.pack(b, batch, k, nr)?,
@@ -321,7 +334,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
                 b.emit1(Op::Pack { batch, k, nr: nr * depth }, &[steps])?
             }
         };
-        packed.insert((rhs, batch, k, nr, Extent::Whole), panels);
+        packed.insert((rhs, batch, k, [nr, depth], Extent::Whole), panels);
         let rhs = RhsLayout::Panels { nr, depth, n };
         b.emit1(Op::Contract { batch, m, k, rhs }, &[lhs, panels]).map(Some)
     })?;
@@ -394,11 +407,11 @@ impl Repeated {
         let (rows, n) = (product(&grouped[batch..=batch]), own[batch + k].clone());
         let product = Product { dtype: b.dtype(lhs), rows: rows.as_const(), columns: n.as_const() };
         let nr = options.pack.nr(product);
-        let panels = match packed.get(&(wide, batch, k, nr, Extent::Once)) {
+        let panels = match packed.get(&(wide, batch, k, [nr, 1], Extent::Once)) {
             Some(&panels) => panels,
             None => pack(b, rhs, batch, k, nr)?,
         };
-        packed.insert((wide, batch, k, nr, Extent::Once), panels);
+        packed.insert((wide, batch, k, [nr, 1], Extent::Once), panels);
         let lhs = b.reshape(lhs, grouped.clone())?;
         let layout = RhsLayout::Panels { nr, depth: 1, n: n.clone() };
         let result = b.emit1(Op::Contract { batch, m: 1, k, rhs: layout }, &[lhs, panels])?;
@@ -447,11 +460,11 @@ fn dequantizing(
     let rows = product(&shape[..m]).as_const();
     let nr = options.pack.nr(Product { dtype: weights.dtype(), rows, columns: n.as_const() });
     // Two inner axes, where plain panels of the same value have one.
-    let panels = match packed.get(&(rhs, 0, 2, nr, Extent::Whole)) {
+    let panels = match packed.get(&(rhs, 0, 2, [nr, 1], Extent::Whole)) {
         Some(&panels) => panels,
         None => weights.pack(b, nr, count > 0)?,
     };
-    packed.insert((rhs, 0, 2, nr, Extent::Whole), panels);
+    packed.insert((rhs, 0, 2, [nr, 1], Extent::Whole), panels);
     shape.truncate(m);
     shape.extend([Dim::from(weights.parts), Dim::from(weights.steps)]);
     let parts = b.reshape(lhs, shape)?;

@@ -7,25 +7,27 @@
 use crate::error::Result;
 use crate::graph::{Builder, Dim, Graph, Node, NodeId, Op, RhsLayout, ValueId, inverse};
 use crate::pass::rewrite::{bodies, joined, producer, rewrite};
-use crate::pass::{Options, dce};
+use crate::pass::{Options, dce, products};
 
 /// Most channels of an image that is read in planes: each has its own rows in the first-level cache.
 const FEW: i64 = 4;
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
-    rewrite(graph, of_floats)?;
+    // Pairs of bf16 are of neighbouring channels.
+    let pairs = options.pack.bf16_pairs;
+    rewrite(graph, |b, id| of_floats(b, id, pairs))?;
     dce::sweep(graph);
     bodies(graph, options, run)
 }
 
 /// A product of floats whose image comes in planes, with constant weights.
-fn of_floats(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+fn of_floats(b: &mut Builder, id: NodeId, pairs: bool) -> Result<Option<ValueId>> {
     let Node { op: Op::Contract { batch, m, k, rhs: RhsLayout::Plain }, inputs, .. } = &b.graph.nodes[id]
     else {
         return Ok(None);
     };
     let (batch, m, k, lhs, rhs) = (*batch, *m, *k, inputs[0], inputs[1]);
-    if !b.dtype(lhs).is_float() || !b.graph.is_constant(rhs) {
+    if !b.dtype(lhs).is_float() || !b.graph.is_constant(rhs) || pairs && products::is_rounded(b.graph, lhs) {
         return Ok(None);
     }
     let Some(windows) = Windows::of(b.graph, lhs, [batch, m, k], FEW) else { return Ok(None) };

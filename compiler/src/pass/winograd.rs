@@ -13,7 +13,7 @@ use crate::interp;
 use crate::pass::integers::{self, Bytes, LOOKS, Range};
 use crate::pass::pack::Rates;
 use crate::pass::rewrite::{bodies, producer, rewrite};
-use crate::pass::{Options, dce};
+use crate::pass::{Options, dce, products};
 use crate::tuning::{Goal, SUM_TERMS};
 use crate::winograd::{KERNEL, Matrices, growth, matrices, tiles};
 
@@ -88,6 +88,10 @@ impl Conv {
         };
         let window = producer(graph, inputs[0])?;
         let Op::Window { first: 1, kernel, strides, dilations } = &window.op else { return None };
+        // Products of bf16 are faster than what minimal filtering saves of those of f32.
+        if products::is_rounded(graph, window.inputs[0]) {
+            return None;
+        }
         let simple = kernel[..] == [KERNEL; 2] && strides[..] == [1; 2] && dilations[..] == [1; 2];
         if !simple || !graph.is_constant(inputs[1]) {
             return None;

@@ -192,14 +192,30 @@ impl Target {
         self.is_leaf && self.adds_pair_products()
     }
 
+    /// Whether leaf kernels have products of pairs of bf16 as an instruction each.
+    pub fn has_bf16_products(&self) -> bool {
+        self.is_leaf && self.adds_bf16_products()
+    }
+
+    fn adds_bf16_products(&self) -> bool {
+        self.wide.is_some_and(|isa| isa.has(Op::DotBf16(Lanes::X4)))
+    }
+
+    /// Whether graphs are made for products of pairs of bf16: those of the least level with leaf kernels, which all levels read
+    /// the panels of.
+    pub fn multiplies_bf16(&self) -> bool {
+        self.levels().find(|level| level.wide.is_some()).is_some_and(Target::adds_bf16_products)
+    }
+
     fn adds_pair_products(&self) -> bool {
         self.wide.is_some_and(|isa| isa.has(Op::AddDotPairs(Lanes::X4)))
     }
 
-    /// Whether all that this level has more than the one before it serves narrow types, see [`Target::adds_byte_products`] and
+    /// Whether all that this level has more than the one before it serves narrow types, see [`Target::adds_narrow_products`] and
     /// [`Target::adds_bf16`]: kernels without these are the same.
     pub fn adds_narrow_types_only(&self, before: &Target) -> bool {
-        let without = |isa: Isa| Isa { dot: None, has_tiles: false, has_bf16: false, ..isa };
+        let without =
+            |isa: Isa| Isa { dot: None, has_tiles: false, has_bf16: false, has_bf16_dot: false, ..isa };
         let same_caches = (self.l1_bytes, self.l1_ways, self.l2_bytes)
             == (before.l1_bytes, before.l1_ways, before.l2_bytes);
         self.wide.map(without) == before.wide.map(without)
@@ -208,9 +224,9 @@ impl Target {
             && same_caches
     }
 
-    /// Whether leaf kernels have other products of bytes than on the level before.
-    pub fn adds_byte_products(&self, before: &Target) -> bool {
-        let products = |target: &Target| target.wide.map(|isa| (isa.dot, isa.has_tiles));
+    /// Whether leaf kernels have other products of bytes, or of bf16, than on the level before.
+    pub fn adds_narrow_products(&self, before: &Target) -> bool {
+        let products = |target: &Target| target.wide.map(|isa| (isa.dot, isa.has_bf16_dot, isa.has_tiles));
         products(self) != products(before)
     }
 
@@ -542,8 +558,8 @@ mod tests {
         assert_eq!(levels, ["generic", "armv8.2-a+dotprod", "armv8.2-a+dotprod+bf16"]);
         let [dot, bf16] = &arm.upgrades[..] else { panic!("two levels above the baseline") };
         assert!(!arm.level_code().unwrap().bytes.is_empty() && dot.adds_narrow_types_only(&arm));
-        assert!(dot.adds_byte_products(&arm) && !dot.adds_bf16(&arm) && bf16.adds_narrow_types_only(dot));
-        assert!(bf16.adds_bf16(dot) && !bf16.adds_byte_products(dot));
+        assert!(dot.adds_narrow_products(&arm) && !dot.adds_bf16(&arm) && bf16.adds_narrow_types_only(dot));
+        assert!(bf16.adds_bf16(dot) && !bf16.adds_narrow_products(dot));
         assert_eq!((arm.dot(), arm.wide.unwrap().dot), (Some(Signs::SIGNED), None));
         let bare = Target::new(triple("aarch64-unknown-none"), None).unwrap();
         assert!(bare.upgrades.is_empty() && bare.dot().is_none());
@@ -645,6 +661,19 @@ mod tests {
             target("x86_64-apple-darwin", "sapphirerapids").upgrades.is_empty(),
             "no other system is asked"
         );
+    }
+
+    /// All levels of an object read the same panels, so that the least one with leaf kernels decides.
+    #[test]
+    fn bf16_is_multiplied_where_every_level_does() {
+        let linux = |cpu| Target::new(triple("x86_64-unknown-linux-gnu"), cpu).unwrap();
+        for cpu in ["sapphirerapids", "cooperlake", "znver4", "znver5"] {
+            assert!(linux(Some(cpu)).multiplies_bf16(), "{cpu}");
+        }
+        for cpu in [None, Some("x86-64"), Some("x86-64-v4"), Some("icelake-server"), Some("znver3")] {
+            assert!(!linux(cpu).multiplies_bf16(), "{cpu:?}");
+        }
+        assert!(!Target::new(triple("aarch64-unknown-linux-gnu"), None).unwrap().multiplies_bf16());
     }
 
     #[test]

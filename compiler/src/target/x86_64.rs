@@ -45,12 +45,12 @@ const REQUIRES_V4: Requirement = Requirement {
     ..REQUIRES_V3
 };
 
-/// AMX with products of bytes: its tiles and their configuration saved, the tiles after the process has asked for it. For
+/// AMX with products of bytes and of bf16: its tiles and their configuration saved, the tiles after the process has asked for it. For
 /// objects whose other code is made for processors that have it.
 const REQUIRES_AMX: Requirement = Requirement {
     leaf1_ecx: 1 << 27,
     leaf7_ebx: 0,
-    leaf7_edx: 1 << 24 | 1 << 25,
+    leaf7_edx: 1 << 22 | 1 << 24 | 1 << 25,
     extended_ecx: 0,
     xcr0: 1 << 17 | 1 << 18,
     asks_for: Some(18),
@@ -140,6 +140,10 @@ const BASELINE: &str = "x86-64";
 /// Processors with AMX.
 const AMX_CPUS: &[&str] = &["sapphirerapids", "emeraldrapids", "graniterapids"];
 
+/// Processors with AVX512-BF16, for which Cranelift has no setting.
+const BF16_CPUS: &[&str] =
+    &["cooperlake", "sapphirerapids", "emeraldrapids", "graniterapids", "znver4", "znver5"];
+
 /// What the name of a processor with its tiles ends with.
 const WITH_AMX: &str = "+amx";
 
@@ -202,8 +206,12 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
     let dot = |feature: &str| has(feature).then_some(Signs::UNSIGNED_SIGNED);
     let has_f16c = has_f16c(cpu, &triple, has("has_avx2"));
     let has_byte_permute = has("has_avx512vbmi");
+    let has_bf16_dot = has_bf16_dot(cpu, &triple);
     let wide = match has_all(V4) {
-        true => Isa { has_f16c, convention, dot: dot("has_avx512vnni"), has_byte_permute, ..Isa::AVX512 },
+        true => {
+            let dot = dot("has_avx512vnni");
+            Isa { has_f16c, convention, dot, has_byte_permute, has_bf16_dot, ..Isa::AVX512 }
+        }
         false => Isa { has_f16c, convention, dot: dot("has_avx_vnni"), ..Isa::AVX2 },
     };
     let narrow = Isa {
@@ -239,6 +247,15 @@ fn has_f16c(cpu: &str, triple: &Triple, has_avx2: bool) -> bool {
     }
     let _ = (cpu, triple);
     has_avx2
+}
+
+fn has_bf16_dot(cpu: &str, triple: &Triple) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if cpu == "native" && is_host(triple) {
+        return std::arch::is_x86_feature_detected!("avx512bf16");
+    }
+    let _ = triple;
+    BF16_CPUS.contains(&cpu)
 }
 
 /// Leaf 7 of `cpuid` is there where there is AVX2, and XCR0 where there is AVX.

@@ -102,8 +102,10 @@ const DOT_CYCLES: usize = 3;
 const ROW_CYCLES_16THS: usize = 13;
 const MOVE_CYCLES: usize = 3;
 
-/// Multiplications of bytes per cycle without the processor's tiles.
+/// Bytes of the left-hand side's rows that are multiplied per cycle and column without the processor's tiles: integers, and pairs of
+/// bf16, for which processors with tiles take two cycles an instruction.
 const VECTOR_PRODUCTS: usize = 128;
+const VECTOR_BF16_PRODUCTS: usize = 32;
 
 /// What register tiles are chosen by.
 pub struct Facts<'a> {
@@ -168,13 +170,16 @@ impl RegisterTile {
         // vector of each row's elements.
         let own_products = match facts.depth {
             1 => true,
+            PAIR_DEPTH if sum.is_float() => target.has_bf16_products(),
             PAIR_DEPTH => target.has_pair_products(),
             _ => target.has_byte_products(),
         };
         let by_lane = facts.neighbours && !facts.codes && own_products && target.has_element_products();
         let between = match own_products {
             true => 0,
-            false if facts.depth == PAIR_DEPTH || target.has_element_products() => PRODUCT_TEMPS,
+            false if facts.depth == PAIR_DEPTH && !sum.is_float() || target.has_element_products() => {
+                PRODUCT_TEMPS
+            }
             // Both halves of operands that are otherwise one.
             false => PRODUCT_TEMPS + vectors,
         };
@@ -373,6 +378,8 @@ pub struct TileWork {
     pub lhs_bytes: Option<usize>,
     /// Halves of a panel's columns.
     pub halves: usize,
+    /// Whether elements are bf16 rather than bytes.
+    pub bf16: bool,
 }
 
 impl ProcessorTile {
@@ -420,7 +427,8 @@ impl TileWork {
     fn pays(&self) -> bool {
         let dot = (DOT_CYCLES + (ROW_CYCLES_16THS * self.rows).div_ceil(16)).max(LEAST_CYCLES);
         let tiles = self.dots * dot + MOVE_CYCLES * self.rows;
-        tiles < self.bytes * self.rows * (MAX_ROW_BYTES / 4) / VECTOR_PRODUCTS
+        let products = if self.bf16 { VECTOR_BF16_PRODUCTS } else { VECTOR_PRODUCTS };
+        tiles < self.bytes * self.rows * (MAX_ROW_BYTES / 4) / products
     }
 }
 

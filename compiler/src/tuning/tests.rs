@@ -157,7 +157,7 @@ fn panels_are_widened_whole_or_in_long_blocks() {
 fn the_tiles_of_a_processor_are_for_enough_work() {
     let target = target("x86-64-v4");
     let choose = |rows, dots, bytes, tiles, lhs_bytes| {
-        let work = TileWork { rows, dots, bytes, tiles, lhs_bytes, halves: 2 };
+        let work = TileWork { rows, dots, bytes, tiles, lhs_bytes, halves: 2, bf16: false };
         let tile = with("", |pick| ProcessorTile::choose(&target, &work, pick)).unwrap().0;
         (tile.rows, tile.side)
     };

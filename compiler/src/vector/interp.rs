@@ -266,7 +266,7 @@ impl Machine<'_> {
                 return self.write(self.address(inst.mem)?, &value.to_le_bytes()[..small.bytes()]);
             }
             Op::Prefetch => return Ok(()),
-            Op::TileZero(_) | Op::TileLoad(_) | Op::TileStore(_) | Op::TileDot(..) => {
+            Op::TileZero(_) | Op::TileLoad(_) | Op::TileStore(_) | Op::TileDot(..) | Op::TileDotBf16(_) => {
                 return self.tile_op(inst);
             }
             // A bit stands for a lane of any width.
@@ -406,6 +406,10 @@ impl Machine<'_> {
                     _ => lane(&a, at, 4),
                 })
             }
+            Op::PackBf16(_) => {
+                let a = used(0)?;
+                packed(count, 2, |at| scalar::bf16_of(single(lane(&a, at, 4))).into())
+            }
             Op::Quantize(small, _) => {
                 let a = used(0)?;
                 packed(count, small.bytes(), |at| {
@@ -483,6 +487,15 @@ impl Machine<'_> {
                 vector(lanes, |at| {
                     let products = scalar::dot_pairs(lane(&a, at, 4) as i32, lane(&b, at, 4) as i32);
                     (lane(&sum, at, 4) as i32).wrapping_add(products) as u32 as u64
+                })
+            }
+            Op::DotBf16(_) => {
+                let (sum, a, b) = (used(0)?, used(1)?, used(2)?);
+                vector(lanes, |at| {
+                    let pair = |value| scalar::bf16_pair(lane(value, at, 4) as u32);
+                    let ([a0, a1], [b0, b1]) = (pair(&a), pair(&b));
+                    let high = scalar::add_bf16_product(f32::from_bits(lane(&sum, at, 4) as u32), a1, b1);
+                    u64::from(scalar::add_bf16_product(high, a0, b0).to_bits())
                 })
             }
             Op::DotLane(by, signs, _) => {

@@ -275,6 +275,9 @@ pub enum Op {
     /// The lanes of `uses[0]` as small elements in the lower part of the result. Integers fit, but that u8 may be made of
     /// `i32::MIN`, which is what NaN is converted to: it gives 0.
     Pack(Small, Lanes),
+    /// The floats of `uses[0]`, rounded to the nearest, ties to even, as bf16 in the lower part of the result; numbers below the
+    /// normal ones become zeros. Not of one lane.
+    PackBf16(Lanes),
     /// The floats of `uses[0]`, rounded to the nearest, ties to even, as small integers in the lower part of the result: the
     /// nearest there is for what does not fit. NaN becomes 0, or any i8. Not to f16, and not of one lane.
     Quantize(Small, Lanes),
@@ -304,6 +307,9 @@ pub enum Op {
     Dot(Signs, Lanes),
     /// `acc` plus the products of the two halves of each lane, which have signs; operands and result as of [`Op::Dot`].
     AddDotPairs(Lanes),
+    /// `acc` plus the products of the two bf16 of each lane, that of the higher halves first. Numbers below the normal ones are
+    /// taken for zeros and become zeros; operands and result as of [`Op::Dot`].
+    DotBf16(Lanes),
     /// As [`Op::Dot`] with the bytes of lane number `.0` of `b`, of 128 bits; `uses = [acc, a, b]`.
     DotLane(u8, Signs, Lanes),
     /// `acc` plus products of signed halves of lanes, those of the lower part of `a` and `b` where `.0` is 0, of the upper part where
@@ -353,6 +359,10 @@ pub enum Op {
     /// `[acc, a, b]`: to each lane of 32 bits of the first, the products of the quads of bytes of a row of `a` with those of
     /// a column of `b`; sums wrap.
     TileDot(Signs, [u8; 3]),
+    /// Likewise, to each f32 of the first, the products of the pairs of bf16 of a row of `a` with those of a column of `b`. The
+    /// products of the lower halves have a sum for themselves, in the order of the row, and so have those of the higher halves;
+    /// numbers below the normal ones are zeros.
+    TileDotBf16([u8; 3]),
 
     // Integers of 64 bits.
     /// The address of this byte of the function's own memory.

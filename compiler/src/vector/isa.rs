@@ -55,7 +55,10 @@ pub struct Isa {
     pub dot: Option<Signs>,
     /// f32 is rounded to bf16, numbers below the normal ones, too. AVX512-BF16 takes these for zeros.
     pub has_bf16: bool,
-    /// Tiles of bytes and their products: AMX.
+    /// Products of pairs of bf16 are added to lanes of f32, and f32 is rounded to bf16 but for numbers below the normal ones:
+    /// AVX512-BF16.
+    pub has_bf16_dot: bool,
+    /// Tiles of bytes and of bf16, and their products: AMX.
     pub has_tiles: bool,
     /// Multiply-adds with one rounding.
     pub has_fma: bool,
@@ -90,6 +93,7 @@ impl Isa {
         has_f16c: true,
         dot: None,
         has_bf16: false,
+        has_bf16_dot: false,
         has_tiles: false,
         has_fma: true,
         has_rounding: true,
@@ -126,6 +130,7 @@ impl Isa {
         has_f16c: true,
         dot: None,
         has_bf16: false,
+        has_bf16_dot: false,
         has_tiles: false,
         has_fma: true,
         has_rounding: true,
@@ -159,6 +164,7 @@ impl Isa {
         has_byte_permute: false,
         has_truncating_convert: false,
         has_bf16: false,
+        has_bf16_dot: false,
         has_tiles: false,
         is_big_endian: false,
     };
@@ -195,7 +201,11 @@ impl Isa {
     pub fn has(self, op: Op) -> bool {
         let Some(lanes) = lanes(op) else {
             return match op {
-                Op::TileZero(_) | Op::TileLoad(_) | Op::TileStore(_) | Op::TileDot(..) => self.has_tiles,
+                Op::TileZero(_)
+                | Op::TileLoad(_)
+                | Op::TileStore(_)
+                | Op::TileDot(..)
+                | Op::TileDotBf16(_) => self.has_tiles,
                 _ => op != Op::BroadcastHalf || self.encoding != Encoding::Evex && self.has_f16c,
             };
         };
@@ -224,8 +234,8 @@ impl Isa {
             Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _) => self.has_rounding,
             Op::Binary(Binary::LowMul | Binary::DotBytes, _) | Op::Unpack(_) => false,
             Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => false,
-            Op::Dot(..) | Op::AddDotPairs(_) | Op::FmaLane(..) | Op::DotLane(..) => false,
-            Op::Quantize(..) | Op::Saturate(..) => false,
+            Op::Dot(..) | Op::AddDotPairs(_) | Op::DotBf16(_) | Op::FmaLane(..) | Op::DotLane(..) => false,
+            Op::Quantize(..) | Op::Saturate(..) | Op::PackBf16(_) => false,
             Op::LoadHalves(..) | Op::MulAddHalves(..) | Op::MulHalves(..) | Op::QuantizePair(..) => false,
             Op::Unary(Unary::ToIntNearest | Unary::RoundBf16, _) => false,
             Op::Ramp(..) | Op::Permute(_) | Op::UpperHalf(_) => false,
@@ -268,6 +278,8 @@ impl Isa {
                 Op::Dot(signs, _) => !double && self.dot == Some(signs),
                 // VNNI has both.
                 Op::AddDotPairs(_) => !double && self.dot.is_some(),
+                Op::DotBf16(_) => !double && self.has_bf16_dot,
+                Op::PackBf16(_) => !double && !lanes.is_scalar() && self.has_bf16_dot,
                 Op::FmaLane(..) | Op::DotLane(..) => false,
                 Op::Quantize(small, _) => small.is_byte() && !double && !lanes.is_scalar(),
                 Op::Saturate(small, _) => self.evex() && small.is_byte() && !double && !lanes.is_scalar(),
@@ -295,7 +307,7 @@ impl Isa {
         let double = lanes.width() == 8;
         match op {
             Op::Binary(Binary::Rem | Binary::DotBytes, _) | Op::Ramp(..) | Op::Permute(_) => false,
-            Op::SwapBytes(_) | Op::AddDotPairs(_) | Op::UpperHalf(_) => false,
+            Op::SwapBytes(_) | Op::AddDotPairs(_) | Op::DotBf16(_) | Op::UpperHalf(_) => false,
             Op::Binary(Binary::IntDiv | Binary::UnsignedDiv, _) => lanes.is_scalar(),
             Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy | Binary::DotPairs, _)
             | Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => !double,
@@ -313,7 +325,7 @@ impl Isa {
             Op::Pack(small, _) => !double && (small == Small::F16 || !lanes.is_scalar()),
             Op::Unpack(_) => !double,
             Op::Quantize(small, _) => !double && small != Small::F16 && !lanes.is_scalar(),
-            Op::Saturate(..) | Op::InsertQuarter(..) | Op::Interleave(_) => false,
+            Op::Saturate(..) | Op::InsertQuarter(..) | Op::Interleave(_) | Op::PackBf16(_) => false,
             Op::LoadHalves(small, _) => lanes == Lanes::X4 && small.bytes() == 1,
             Op::MulAddHalves(..) | Op::MulHalves(..) => lanes == Lanes::X4,
             Op::QuantizePair(small, ..) => lanes == Lanes::X4 && small.bytes() == 1,

@@ -71,6 +71,7 @@ pub const SPELLINGS: &[Spelling] = &[
     plain("saturate_u8", Int, |lanes, _| Op::Saturate(Small::U8, lanes)),
     numbered("quantize_pair_i8", Float, |lanes, adds| Op::QuantizePair(Small::I8, adds as u8, lanes)),
     numbered("quantize_pair_u8", Float, |lanes, adds| Op::QuantizePair(Small::U8, adds as u8, lanes)),
+    plain("pack_bf16", Float, |lanes, _| Op::PackBf16(lanes)),
     plain("pack_f16", Float, |lanes, _| Op::Pack(Small::F16, lanes)),
     plain("prefetch", General, |_, _| Op::Prefetch),
     plain("add", Float, |lanes, _| Op::Binary(Binary::Add, lanes)),
@@ -134,6 +135,7 @@ pub const SPELLINGS: &[Spelling] = &[
     plain("dot", Int, |lanes, _| Op::Dot(Signs::UNSIGNED_SIGNED, lanes)),
     plain("dot_signed", Int, |lanes, _| Op::Dot(Signs::SIGNED, lanes)),
     plain("add_dot_pairs", Int, |lanes, _| Op::AddDotPairs(lanes)),
+    plain("dot_bf16", Float, |lanes, _| Op::DotBf16(lanes)),
     numbered("dot_lane", Int, |lanes, lane| Op::DotLane(lane as u8, Signs::UNSIGNED_SIGNED, lanes)),
     numbered("dot_lane_signed", Int, |lanes, lane| Op::DotLane(lane as u8, Signs::SIGNED, lanes)),
     numbered("mul_add_halves", Int, |lanes, part| Op::MulAddHalves(part as u8, lanes)),
@@ -168,6 +170,7 @@ pub const SPELLINGS: &[Spelling] = &[
     numbered("tile_dot_u8_i8", General, |_, tiles| dot_of(false, true, tiles)),
     numbered("tile_dot_i8_u8", General, |_, tiles| dot_of(true, false, tiles)),
     numbered("tile_dot_i8_i8", General, |_, tiles| dot_of(true, true, tiles)),
+    numbered("tile_dot_bf16", General, |_, tiles| Op::TileDotBf16(digits(tiles))),
     numbered("frame", General, |_, at| Op::Frame(at as i32)),
     numbered("const", General, |_, value| Op::Int(value as i64)),
     plain("load", General, |_, _| Op::LoadInt),
@@ -197,8 +200,11 @@ pub const SPELLINGS: &[Spelling] = &[
 
 /// Tiles of a product as one number, with a digit for each: the accumulator's comes first.
 fn dot_of(a: bool, b: bool, tiles: u64) -> Op {
-    let digit = |by: u64| (tiles / by % 10) as u8;
-    Op::TileDot(Signs { a, b }, [digit(100), digit(10), digit(1)])
+    Op::TileDot(Signs { a, b }, digits(tiles))
+}
+
+fn digits(tiles: u64) -> [u8; 3] {
+    [100, 10, 1].map(|by| (tiles / by % 10) as u8)
 }
 
 /// The number in an operation.
@@ -219,7 +225,9 @@ fn number(op: Op) -> Option<u64> {
             _,
         ) => Some(count.into()),
         Op::TileZero(tile) | Op::TileLoad(tile) | Op::TileStore(tile) => Some(tile.into()),
-        Op::TileDot(_, tiles) => Some(tiles.iter().fold(0, |number, &tile| 10 * number + u64::from(tile))),
+        Op::TileDot(_, tiles) | Op::TileDotBf16(tiles) => {
+            Some(tiles.iter().fold(0, |number, &tile| 10 * number + u64::from(tile)))
+        }
         Op::Frame(at) => Some(at as u64),
         Op::Int(value) => Some(value as u64),
         Op::AddInt(value) | Op::MulInt(value) => Some(i64::from(value) as u64),

@@ -73,7 +73,7 @@ fn key(inst: &Inst, buffers: &Buffers<'_>) -> Option<Key> {
         (Op::Load(_) | Op::Broadcast(_), Some(Mem::At(Address { base, scaled, disp }))) => {
             buffers.only_read(inst.mem).then(|| (inst.op, vec![], Some((base, scaled, disp))))
         }
-        (Op::Int(_) | Op::Pack(..), None) => Some((inst.op, inst.uses.clone(), None)),
+        (Op::Int(_) | Op::Pack(..) | Op::PackBf16(_), None) => Some((inst.op, inst.uses.clone(), None)),
         _ => None,
     }
 }

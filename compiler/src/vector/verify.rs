@@ -176,7 +176,7 @@ fn verify_tiles(func: &Func, op: Op) -> Result<(), String> {
     };
     match op {
         Op::TileZero(tile) | Op::TileLoad(tile) | Op::TileStore(tile) => shape(tile).map(|_| ()),
-        Op::TileDot(_, [acc, a, b]) => {
+        Op::TileDot(_, [acc, a, b]) | Op::TileDotBf16([acc, a, b]) => {
             let (acc, a, b) = (shape(acc)?, shape(a)?, shape(b)?);
             match acc.rows == a.rows && a.bytes == 4 * b.rows && acc.bytes == b.bytes {
                 true => Ok(()),
@@ -211,13 +211,14 @@ pub fn lanes(op: Op) -> Option<Lanes> {
             Some(lanes)
         }
         Op::FmaLane(_, lanes) | Op::DotLane(_, _, lanes) | Op::MulAddHalves(_, lanes) => Some(lanes),
-        Op::AddDotPairs(lanes) => Some(lanes),
+        Op::AddDotPairs(lanes) | Op::DotBf16(lanes) => Some(lanes),
         Op::SplatLane(lanes) | Op::MaskNot(lanes) | Op::MaskBits(lanes) | Op::MaskOf(lanes) => Some(lanes),
         Op::MaskWiden(lanes) | Op::MaskNarrow(lanes) | Op::Convert(_, lanes) => Some(lanes),
         Op::LoadHalves(_, lanes) | Op::MulHalves(_, lanes) | Op::QuantizePair(_, _, lanes) => Some(lanes),
         Op::LoadSmall(_, lanes) | Op::Pack(_, lanes) | Op::Quantize(_, lanes) | Op::Unpack(lanes) => {
             Some(lanes)
         }
+        Op::PackBf16(lanes) => Some(lanes),
         Op::Saturate(_, lanes) | Op::InsertQuarter(_, lanes) | Op::Interleave(lanes) => Some(lanes),
         Op::Insert(_, lanes) | Op::UpperHalf(lanes) | Op::FromGeneral(lanes) | Op::ToGeneral(lanes) => {
             Some(lanes)
@@ -231,6 +232,7 @@ pub fn lanes(op: Op) -> Option<Lanes> {
         | Op::TileLoad(_)
         | Op::TileStore(_)
         | Op::TileDot(..)
+        | Op::TileDotBf16(_)
         | Op::Frame(_)
         | Op::Int(_)
         | Op::LoadInt
@@ -264,7 +266,9 @@ pub fn shape(op: Op) -> Shape {
         Op::Load(_) | Op::Broadcast(_) | Op::LoadSmall(..) | Op::LoadHalves(..) | Op::BroadcastHalf => {
             (&[], Some(Vec), Always)
         }
-        Op::Unpack(_) | Op::Pack(..) | Op::Quantize(..) | Op::Saturate(..) => (&[Vec], Some(Vec), Never),
+        Op::Unpack(_) | Op::Pack(..) | Op::PackBf16(_) | Op::Quantize(..) | Op::Saturate(..) => {
+            (&[Vec], Some(Vec), Never)
+        }
         Op::InsertQuarter(..) => (&[Vec], Some(Vec), Always),
         Op::Convert(..) | Op::SwapBytes(_) | Op::Interleave(_) => (&[Vec], Some(Vec), Never),
         Op::QuantizePair(_, 1, _) => (&[Vec, Vec, Vec], Some(Vec), Never),
@@ -277,12 +281,12 @@ pub fn shape(op: Op) -> Shape {
         Op::StorePart(_) => (&[Int], None, Always),
         Op::Store(_) => (&[Vec], None, Always),
         Op::Prefetch => (&[], None, Always),
-        Op::TileZero(_) | Op::TileDot(..) => (&[], None, Never),
+        Op::TileZero(_) | Op::TileDot(..) | Op::TileDotBf16(_) => (&[], None, Never),
         Op::TileLoad(_) | Op::TileStore(_) => (&[Int], None, Always),
         Op::Frame(_) => (&[], Some(Int), Never),
         Op::Binary(op, lanes) => (&[Vec, Vec], Some(Vec), last_if(binary_reads_mem(op, lanes))),
         Op::Unary(op, lanes) => (&[Vec], Some(Vec), last_if(unary_reads_mem(op, lanes))),
-        Op::Dot(_, lanes) | Op::AddDotPairs(lanes) => {
+        Op::Dot(_, lanes) | Op::AddDotPairs(lanes) | Op::DotBf16(lanes) => {
             (&[Vec, Vec, Vec], Some(Vec), last_if(!lanes.is_scalar()))
         }
         Op::FmaLane(..) | Op::DotLane(..) | Op::MulAddHalves(..) => (&[Vec, Vec, Vec], Some(Vec), Never),

@@ -45,6 +45,7 @@ fn assert_compiles(model: &Bytes, target: Target, triple: &str) {
         opt_level: 3,
         exact: false,
         goal: Goal::Speed,
+        precision: Default::default(),
         import: ImportOptions::default(),
         profile: false,
         unwind: true,

@@ -45,6 +45,7 @@ def arguments(
     name=None,
     opt_level=3,
     exact=False,
+    precision=None,
     strict=False,
     target=None,
     cpu=None,
@@ -61,6 +62,7 @@ def arguments(
     found = ["-O", str(opt_level)]
     given = [
         ("--name", name),
+        ("--precision", precision),
         ("--target", target),
         ("--mcpu", cpu),
         ("--vector-width", vector_width),
@@ -92,8 +94,8 @@ def compile(model, output=None, **options):
 
     A shared library is linked by the C compiler `$CC` or `cc`; an object needs none.
 
-    Options, as of the command `onnxc`: `name` (prefix of the symbols), `opt_level` (0 to 3), `exact`, `strict`, `target` (a
-    triple), `cpu` (such as "x86-64-v3" or "native"), `vector_width` (bits), `input_dims` (a dict of symbols, or "input:axis", to
+    Options, as of the command `onnxc`: `name` (prefix of the symbols), `opt_level` (0 to 3), `exact`, `precision` ("f32", "bf16" or "auto"), `strict`,
+    `target` (a triple), `cpu` (such as "x86-64-v3" or "native"), `vector_width` (bits), `input_dims` (a dict of symbols, or "input:axis", to
     sizes), `input_shapes` (a dict of inputs that the model declares without a shape, or with a wrong one, to their shapes: tuples of
     sizes, names of symbols, and None for dims without a name), `state` ("auto" or a dict of inputs to outputs), `state_capacity`, `nchwc_block` (8 or 16), `overridable_defaults` and
     `external_data_root` (a folder).

@@ -36,6 +36,7 @@ class OnnxcBackend(Backend):
         known = {
             "opt_level",
             "exact",
+            "precision",
             "strict",
             "cpu",
             "vector_width",

@@ -109,6 +109,7 @@ impl Fuzzer {
             opt_level: if case.is_multiple_of(4) { 0 } else { 3 },
             exact: false,
             goal: Goal::Speed,
+            precision: Default::default(),
             import: ImportOptions {
                 overridable_defaults: case.is_multiple_of(8),
                 ..ImportOptions::default()

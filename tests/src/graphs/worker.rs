@@ -215,6 +215,7 @@ fn prepare(model: Bytes, way: &Way, name: &str, object: &Path) -> Result<Code, V
         opt_level: way.level,
         exact: way.exact,
         goal: Goal::Speed,
+        precision: Default::default(),
         import,
         profile: false,
         unwind: true,

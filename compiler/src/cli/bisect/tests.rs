@@ -3,6 +3,7 @@
 use super::*;
 use crate::graph::{Builder, Dim, MapFn, Op, Origin, TensorType};
 use crate::loops::{Expr, Stmt};
+use crate::pass::Precision;
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 use crate::target::{Opt, Target};
 use crate::tuning::Goal;
@@ -35,6 +36,7 @@ fn examined(parts: &Parts<'_>, opt_level: u8) -> Report {
         target: Target::host().unwrap(),
         opt_level,
         exact: false,
+        precision: Precision::F32,
         goal: Goal::Speed,
         import: Default::default(),
         profile: false,

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::Options;
 use crate::cli::bench::{self, Share};
 use crate::cli::check::to_json;
 use crate::cli::data::{self, Symbols};
@@ -12,6 +11,7 @@ use crate::codegen::emit::Kernels;
 use crate::graph::{Dim, Graph, Tensor, ValueId};
 use crate::schedule::{Place, Program, Scratch, Step};
 use crate::target::Target;
+use crate::{Options, Precision};
 
 pub struct Facts {
     pub model: String,
@@ -127,7 +127,12 @@ fn options_text(options: &Options) -> String {
         crate::tuning::Goal::Speed => options.opt_level.to_string(),
     };
     let exact = if options.exact { " --exact" } else { "" };
-    format!("-O{level}{exact}")
+    let precision = match options.precision {
+        Precision::F32 => "",
+        Precision::Bf16 => " --precision bf16",
+        Precision::Auto => " --precision auto",
+    };
+    format!("-O{level}{exact}{precision}")
 }
 
 fn size(dim: &Dim, symbols: &Symbols) -> Option<i64> {

@@ -375,6 +375,16 @@ pub const DOT: Codes = Codes(
         EVEX_Vpdpbusd_xmm_k1z_xmm_xmmm128b32,
     ],
 );
+/// With an EVEX prefix only: no machine with VEX alone has it.
+pub const DOT_BF16: Codes = Codes(
+    [INVALID, INVALID, INVALID],
+    [
+        EVEX_Vdpbf16ps_zmm_k1z_zmm_zmmm512b32,
+        EVEX_Vdpbf16ps_ymm_k1z_ymm_ymmm256b32,
+        EVEX_Vdpbf16ps_xmm_k1z_xmm_xmmm128b32,
+        EVEX_Vdpbf16ps_xmm_k1z_xmm_xmmm128b32,
+    ],
+);
 pub const ADD_DOT_PAIRS: Codes = Codes(
     [VEX_Vpdpwssd_ymm_ymm_ymmm256, VEX_Vpdpwssd_xmm_xmm_xmmm128, VEX_Vpdpwssd_xmm_xmm_xmmm128],
     [

@@ -11,6 +11,7 @@ mod wide;
 use std::cell::RefCell;
 use std::ops::Range;
 
+use crate::scalar::{add_bf16_product, bf16_pair};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
 const STACK_WORDS: usize = 1 << 18;
@@ -670,6 +671,10 @@ fn function(mnemonic: Mnemonic, imm: u8) -> Box<dyn Fn([u32; 3]) -> u32> {
             let halves = |word: u32| [word as i16, (word >> 16) as i16].map(i32::from);
             let products = halves(a).into_iter().zip(halves(b));
             products.fold(c, |sum, (a, b)| sum.wrapping_add((a * b) as u32))
+        },
+        Vdpbf16ps => |[c, a, b]| {
+            let ([a0, a1], [b0, b1]) = (bf16_pair(a), bf16_pair(b));
+            add_bf16_product(add_bf16_product(f(c), a1, b1), a0, b0).to_bits()
         },
         Vpsllvd => |[_, a, b]| a.checked_shl(b).unwrap_or(0),
         Vpminsd => |[_, a, b]| (a as i32).min(b as i32) as u32,

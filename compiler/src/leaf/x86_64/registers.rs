@@ -90,7 +90,9 @@ fn needs(inst: &Inst, isa: Isa) -> Needs {
 /// for copies, which are then no instruction unless the original lives on.
 fn replaces_first_use(op: Op, isa: Isa) -> bool {
     match op {
-        Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) | Op::Dot(..) | Op::AddDotPairs(_) => true,
+        Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) | Op::Dot(..) | Op::AddDotPairs(_) | Op::DotBf16(_) => {
+            true
+        }
         Op::Sub | Op::Mul | Op::MinInt | Op::MaxInt => true,
         Op::ShrInt(_) | Op::Extract(0, _) => true,
         Op::SplatLane(lanes) => lanes.is_scalar(),

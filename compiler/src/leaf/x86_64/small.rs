@@ -97,6 +97,15 @@ pub fn cut_to_byte(small: Small, lanes: Lanes) -> Code {
     }
 }
 
+pub fn single_to_bf16(lanes: Lanes) -> Code {
+    match lanes {
+        Lanes::X16 => EVEX_Vcvtneps2bf16_ymm_k1z_zmmm512b32,
+        Lanes::X8 => EVEX_Vcvtneps2bf16_xmm_k1z_ymmm256b32,
+        Lanes::X4 => EVEX_Vcvtneps2bf16_xmm_k1z_xmmm128b32,
+        _ => INVALID,
+    }
+}
+
 /// Packs 32 bits to 16, in each half of 256 bits; of integers that fit.
 pub fn to_words(small: Small, lanes: Lanes) -> Code {
     match (small, lanes) {

@@ -1,10 +1,11 @@
-//! Statements on tiles, one element at a time.
+//! Statements on tiles, one element at a time: integers as such, floats by their bits as f32.
 
 use super::{Machine, fail};
 use crate::error::Result;
-use crate::graph::{DOT_DEPTH, DType};
+use crate::graph::{DOT_DEPTH, DType, PAIR_DEPTH};
 use crate::loops::tiles::{Tile, TileStmt};
 use crate::loops::{Access, Buf, Index};
+use crate::scalar;
 
 impl Machine<'_> {
     pub(super) fn tile_stmt(&mut self, stmt: &TileStmt) -> Result<()> {
@@ -20,7 +21,8 @@ impl Machine<'_> {
                     match dtype {
                         DType::U8 => i32::from(bytes[0]),
                         DType::I8 => i32::from(bytes[0] as i8),
-                        _ => i32::from_le_bytes(bytes.try_into().expect("an i32 has four bytes")),
+                        DType::BF16 => i32::from(u16::from_le_bytes([bytes[0], bytes[1]])) << 16,
+                        _ => i32::from_le_bytes(bytes.try_into().expect("a lane has four bytes")),
                     }
                 });
                 let values = values.collect();
@@ -41,12 +43,22 @@ impl Machine<'_> {
             TileStmt::Dot { acc, a, b } => {
                 let (rows, columns) = (self.kernel.tiles[*acc].rows, self.kernel.tiles[*acc].columns);
                 let steps = self.kernel.tiles[*a].columns;
+                let is_float = self.kernel.tiles[*acc].dtype == DType::F32;
+                // Both of a pair are the higher halves of their lanes.
+                let pair = |halves: &[i32]| halves[0] as u32 >> 16 | halves[1] as u32;
                 let (mut sums, x, y) = (self.tile(*acc)?.clone(), self.tile(*a)?, self.tile(*b)?);
                 for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+                    let sum = &mut sums[row * columns + column];
+                    if is_float {
+                        let words = (0..steps).step_by(PAIR_DEPTH).map(|step| {
+                            [pair(&x[row * steps + step..]), pair(&y[step * columns + column * PAIR_DEPTH..])]
+                        });
+                        *sum = scalar::add_tile_products(f32::from_bits(*sum as u32), words).to_bits() as i32;
+                        continue;
+                    }
                     for step in 0..steps {
                         let at =
                             step / DOT_DEPTH * columns * DOT_DEPTH + column * DOT_DEPTH + step % DOT_DEPTH;
-                        let sum = &mut sums[row * columns + column];
                         *sum = sum.wrapping_add(x[row * steps + step] * y[at]);
                     }
                 }

@@ -1,6 +1,7 @@
 //! Operations on tiles and the memory of the frame.
 
 use super::{Machine, Step};
+use crate::scalar::add_tile_products;
 use crate::vector::ir::{Inst, Op, Signs, TileShape};
 
 /// Rows of a tile, and bytes of a row.
@@ -55,6 +56,23 @@ impl Machine<'_> {
                         }
                     }
                     sums[row][place].copy_from_slice(&sum.to_le_bytes());
+                }
+                self.tiles[usize::from(acc)] = sums;
+            }
+            Op::TileDotBf16([acc, a, b]) => {
+                let (rows, columns, steps) =
+                    (self.shape(acc)?.rows, self.shape(acc)?.bytes / 4, self.shape(a)?.bytes / 4);
+                let [mut sums, x, y] = [acc, a, b].map(|tile| self.tiles[usize::from(tile)]);
+                let word = |row: &[u8; ROW], at: usize| {
+                    row[4 * at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word))
+                };
+                for (row, column) in (0..usize::from(rows))
+                    .flat_map(|row| (0..usize::from(columns)).map(move |column| (row, column)))
+                {
+                    let pairs =
+                        (0..usize::from(steps)).map(|step| [word(&x[row], step), word(&y[step], column)]);
+                    let sum = add_tile_products(f32::from_bits(word(&sums[row], column)), pairs);
+                    sums[row][4 * column..4 * column + 4].copy_from_slice(&sum.to_le_bytes());
                 }
                 self.tiles[usize::from(acc)] = sums;
             }

@@ -179,6 +179,7 @@ impl Select<'_> {
             BinaryFn::Min => self.extreme(Binary::Min, a, b),
             BinaryFn::Rem => self.apply(|lanes| Op::Binary(Binary::Rem, lanes), &[a, b]),
             BinaryFn::Mod => self.float_mod(Form::of(dtype)?, a, b),
+            BinaryFn::DotBf16 => self.dot(op, Val::single(0.0), a, b),
             _ => refuse(format!("`{op}` of {dtype}")),
         }
     }
@@ -191,6 +192,16 @@ impl Select<'_> {
             }
             let sums = self.apply(|lanes| Op::Binary(Binary::DotPairs, lanes), &[a, b])?;
             return self.pair(Binary::IntAdd, sum, sums);
+        }
+        if op == BinaryFn::DotBf16 {
+            if self.isa.has(Op::DotBf16(self.lanes(4)?)) {
+                return self.apply(Op::DotBf16, &[sum, a, b]);
+            }
+            // A bf16 is the higher half of the f32 of the same value. The second product first, as the instruction has it.
+            let (high_a, high_b) = (self.high_half(a)?, self.high_half(b)?);
+            let sum = self.fma(high_a, high_b, sum)?;
+            let (low_a, low_b) = (self.simple(Unary::Shl(16), a)?, self.simple(Unary::Shl(16), b)?);
+            return self.fma(low_a, low_b, sum);
         }
         let signs = Signs { a: matches!(op, BinaryFn::DotSigned | BinaryFn::DotNarrow), b: true };
         let lanes = self.lanes(4)?;
@@ -218,6 +229,10 @@ impl Select<'_> {
         let odd = self.apply(|lanes| Op::Binary(Binary::DotPairs, lanes), &[a[1], b[1]])?;
         let sum = self.pair(Binary::IntAdd, sum, even)?;
         self.pair(Binary::IntAdd, sum, odd)
+    }
+
+    fn high_half(&mut self, x: Val) -> Selected<Val> {
+        self.pair(Binary::And, x, Val::int(0xffff_0000_u32 as i32))
     }
 
     /// The even and the odd bytes of words, widened to halves of 16 bits.

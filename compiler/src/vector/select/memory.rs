@@ -211,6 +211,19 @@ impl Select<'_> {
                 return self.store_lanes(Some(small), lanes, reg, mem);
             }
         }
+        if dtype == DType::BF16
+            && let Expr::Cast { to: DType::BF16, saturate: false, x } = value
+            && self.kernel.dtype(x) == DType::F32
+            && let Ok(lanes) = self.lanes(width)
+            && self.isa.has(Op::PackBf16(lanes))
+            && let Place::Contiguous(index) = self.place_of(index, 1)?
+        {
+            let x = self.eval(x)?;
+            let x = self.spread(x, lanes);
+            let reg = self.vec(Op::PackBf16(lanes), vec![x]);
+            let mem = self.mem(buf, &index)?;
+            return self.store_lanes(Some(Small::U16), lanes, reg, mem);
+        }
         let value = match value {
             // Any integer will do for what does not fit, and packing takes any.
             Expr::Cast { to, saturate: false, x }

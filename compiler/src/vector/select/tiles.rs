@@ -42,6 +42,9 @@ impl Select<'_> {
             TileStmt::Store { tile, buf, index, stride } => {
                 (Op::TileStore(number(*tile)), Some((*buf, index, *stride)))
             }
+            TileStmt::Dot { acc, a, b } if self.kernel.tiles[*acc].dtype == DType::F32 => {
+                (Op::TileDotBf16([acc, a, b].map(|tile| number(*tile))), None)
+            }
             TileStmt::Dot { acc, a, b } => {
                 let signed = |tile: &Tile| self.kernel.tiles[*tile].dtype == DType::I8;
                 let signs = Signs { a: signed(a), b: signed(b) };

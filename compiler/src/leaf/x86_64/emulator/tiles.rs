@@ -1,6 +1,7 @@
 //! Tiles: AMX.
 
 use super::{Machine, general};
+use crate::scalar::add_tile_products;
 use crate::vector::ir::Signs;
 use iced_x86::{Instruction, Mnemonic, Register};
 
@@ -73,6 +74,7 @@ impl Machine<'_> {
             Tdpbusd => self.tile_dot(inst, Signs { a: false, b: true }),
             Tdpbsud => self.tile_dot(inst, Signs { a: true, b: false }),
             Tdpbssd => self.tile_dot(inst, Signs { a: true, b: true }),
+            Tdpbf16ps => self.tile_dot_bf16(inst),
             _ => return false,
         }
         true
@@ -103,12 +105,35 @@ impl Machine<'_> {
         self.reachable_at(inst, at, bytes)
     }
 
-    fn tile_dot(&mut self, inst: &Instruction, signs: Signs) {
-        let [acc, a, b] = [0, 1, 2].map(|operand| number(inst.op_register(operand)));
+    /// Rows and bytes of a row of the sums of a product, and the bytes that a row has of the first operand.
+    fn product_shape(&self, [acc, a, b]: [usize; 3]) -> (usize, usize, usize) {
         assert!(acc != a && acc != b && a != b, "the tiles of a product differ");
         let ((rows, bytes), (a_rows, steps), (b_rows, columns)) =
             (self.tiles.shape(acc), self.tiles.shape(a), self.tiles.shape(b));
         assert_eq!((rows, bytes, steps), (a_rows, columns, 4 * b_rows), "the shapes of a product match");
+        (rows, bytes, steps)
+    }
+
+    fn tile_dot_bf16(&mut self, inst: &Instruction) {
+        let tiles = [0, 1, 2].map(|operand| number(inst.op_register(operand)));
+        let ([acc, a, b], (rows, bytes, steps)) = (tiles, self.product_shape(tiles));
+        let word =
+            |row: &[u8; ROW], at: usize| u32::from_le_bytes(row[at..at + 4].try_into().expect("a word"));
+        for row in 0..rows {
+            for column in (0..bytes).step_by(4) {
+                let data = &self.tiles.data;
+                let pairs = (0..steps)
+                    .step_by(4)
+                    .map(|step| [word(&data[a][row], step), word(&data[b][step / 4], column)]);
+                let sum = add_tile_products(f32::from_bits(word(&data[acc][row], column)), pairs);
+                self.tiles.data[acc][row][column..column + 4].copy_from_slice(&sum.to_le_bytes());
+            }
+        }
+    }
+
+    fn tile_dot(&mut self, inst: &Instruction, signs: Signs) {
+        let tiles = [0, 1, 2].map(|operand| number(inst.op_register(operand)));
+        let ([acc, a, b], (rows, bytes, steps)) = (tiles, self.product_shape(tiles));
         for row in 0..rows {
             for column in (0..bytes).step_by(4) {
                 let mut sum = 0i32;

@@ -1,6 +1,7 @@
 //! Instructions on lanes of 64 bits, and those that change the width of lanes.
 
 use super::{Machine, Vector, all, bits, general, mask, vector};
+use crate::scalar::bf16_of;
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
 type Wide = [u64; 8];
@@ -60,6 +61,10 @@ impl Machine<'_> {
                 assert_eq!(inst.immediate(2), 0);
                 let value = self.lanes(inst, 1, from);
                 gather(&value[..from].iter().map(|&x| single_to_half(x)).collect::<Vec<_>>())
+            }
+            Vcvtneps2bf16 => {
+                let value = self.lanes(inst, 1, from);
+                gather(&value[..from].iter().map(|&x| bf16_of(f32::from_bits(x))).collect::<Vec<_>>())
             }
             Vpmovdw => {
                 let value = self.lanes(inst, 1, from);

@@ -115,11 +115,12 @@ impl<'a> Emitter<'a> {
             }
             Op::StorePart(small) => self.store_part(small, operands),
             Op::ToGeneral(one) => self.move_to_general(one, operands),
+            Op::PackBf16(_) => self.change_width(op, operands),
             Op::Unpack(_) | Op::Pack(..) | Op::Quantize(..) | Op::Saturate(..) | Op::QuantizePair(..) => {
                 self.change_width(op, operands)
             }
             Op::Convert(..) | Op::MaskWiden(_) | Op::MaskNarrow(_) => self.change_width(op, operands),
-            Op::TileZero(_) | Op::TileLoad(_) | Op::TileStore(_) | Op::TileDot(..) => {
+            Op::TileZero(_) | Op::TileLoad(_) | Op::TileStore(_) | Op::TileDot(..) | Op::TileDotBf16(_) => {
                 self.tile_op(op, operands)
             }
             Op::Frame(at) => self.frame_address(at, operands.result()?),
@@ -195,8 +196,12 @@ impl<'a> Emitter<'a> {
                 let (b, c) = (operands.vector(1, lanes)?, operands.source(2, lanes)?);
                 self.three((code!(MUL_ADD, isa, lanes), None), vector(result, lanes)?, b, c)
             }
-            Op::Dot(_, lanes) | Op::AddDotPairs(lanes) => {
-                let codes = if matches!(op, Op::Dot(..)) { codes::DOT } else { codes::ADD_DOT_PAIRS };
+            Op::Dot(_, lanes) | Op::AddDotPairs(lanes) | Op::DotBf16(lanes) => {
+                let codes = match op {
+                    Op::Dot(..) => codes::DOT,
+                    Op::AddDotPairs(_) => codes::ADD_DOT_PAIRS,
+                    _ => codes::DOT_BF16,
+                };
                 let (a, b) = (operands.vector(1, lanes)?, operands.source(2, lanes)?);
                 self.three((codes.pick(isa, lanes), None), vector(result, lanes)?, a, b)
             }

@@ -59,6 +59,10 @@ impl Emitter<'_> {
                 let [acc, a, b] = tiles.map(tile);
                 Instruction::with3(code, acc, a, b)
             }
+            Op::TileDotBf16(tiles) => {
+                let [acc, a, b] = tiles.map(tile);
+                Instruction::with3(Code::VEX_Tdpbf16ps_tmm_tmm_tmm, acc, a, b)
+            }
             _ => return Err("not an operation on tiles".into()),
         };
         self.push(inst)

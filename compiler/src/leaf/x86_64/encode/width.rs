@@ -71,6 +71,10 @@ impl Emitter<'_> {
                 self.two((code, None), vector(result, lanes)?, operands.source(0, from)?)
             }
             Op::Pack(small, lanes) => self.pack(small, lanes, result, operands),
+            Op::PackBf16(lanes) => {
+                let (dst, from) = (vector(result, packed(Small::U16, lanes))?, operands.vector(0, lanes)?);
+                self.two((small::single_to_bf16(lanes), None), dst, Source::Reg(from))
+            }
             Op::Quantize(small, lanes) => self.quantize(small, lanes, result, operands),
             Op::Saturate(small, lanes) => {
                 let from = operands.vector(0, lanes)?;

@@ -38,6 +38,7 @@ fn specified(op: Op, lanes: Lanes) -> usize {
     match op {
         Op::Convert(Convert::Narrow | Convert::DoubleToInt | Convert::Truncate, _) => 4 * lanes.count(),
         Op::Pack(small, _) | Op::Quantize(small, _) | Op::Saturate(small, _) => small.bytes() * lanes.count(),
+        Op::PackBf16(_) => 2 * lanes.count(),
         Op::QuantizePair(small, ..) => 2 * small.bytes() * lanes.count(),
         Op::BroadcastHalf => 16,
         Op::FromGeneral(one) => one.width(),

@@ -43,6 +43,7 @@ fn platforms() -> Vec<Platform> {
         isa: Isa {
             dot: dot(isa).then_some(Signs::UNSIGNED_SIGNED),
             has_byte_permute: isa.evex() && is_x86_feature_detected!("avx512vbmi"),
+            has_bf16_dot: isa.evex() && is_x86_feature_detected!("avx512bf16"),
             ..isa
         },
         emulated: false,
@@ -54,7 +55,8 @@ fn platforms() -> Vec<Platform> {
     let mut platforms = vec![here(AVX2), windows(AVX2), here(AVX2_128), windows(AVX2_128)];
     for isa in [AVX2_128, AVX2, AVX512_128, AVX512_256, AVX512] {
         let dot = Some(Signs::UNSIGNED_SIGNED);
-        platforms.push(Platform { isa: Isa { dot, has_byte_permute: isa.evex(), ..isa }, emulated: true });
+        let (has_byte_permute, has_bf16_dot) = (isa.evex(), isa.evex());
+        platforms.push(Platform { isa: Isa { dot, has_byte_permute, has_bf16_dot, ..isa }, emulated: true });
         if isa.evex() && evex {
             platforms.extend([here(isa), windows(isa)]);
         }

@@ -330,6 +330,12 @@ fn fused_operations_and_blends() {
     let pairs = |a: u32, b: u32| crate::scalar::dot_pairs(a as i32, b as i32) as u32;
     let no_scalar = |lanes| lanes != Lanes::X1;
     compare(Op::AddDotPairs, 3, no_scalar, |a| a[0].wrapping_add(pairs(a[1], a[2])));
+    let bf16 = |sum: u32, a: u32, b: u32| {
+        let ([a0, a1], [b0, b1]) = (crate::scalar::bf16_pair(a), crate::scalar::bf16_pair(b));
+        let add = crate::scalar::add_bf16_product;
+        add(add(f(sum), a1, b1), a0, b0).to_bits()
+    };
+    compare(Op::DotBf16, 3, no_scalar, |a| bf16(a[0], a[1], a[2]));
     compare(Op::Blend, 3, |_| false, |a| if a[0] >> 31 == 1 { a[1] } else { a[2] });
 }
 

@@ -131,6 +131,66 @@ fn products_of_every_sign() {
     }
 }
 
+/// Numbers of bf16 of all kinds but NaN, or small integers; sums of the former round, become infinite, and are flushed to zero.
+fn bf16s(count: usize, seed: usize, drawn: bool) -> Vec<half::bf16> {
+    let drawn_bits = |[low, high]: [u8; 2]| match half::bf16::from_bits(u16::from_le_bytes([low, high])) {
+        number if number.is_finite() => number,
+        _ => half::bf16::MIN_POSITIVE / half::bf16::from_f32(4.0),
+    };
+    let small = |[low, _]: [u8; 2]| half::bf16::from_f32(f32::from(low as i8 / 16));
+    let pairs = bytes(2 * count, seed, false);
+    pairs.as_chunks().0.iter().map(|&pair| if drawn { drawn_bits(pair) } else { small(pair) }).collect()
+}
+
+/// Of bf16, sizes of all kinds, in the order in which the processor adds up.
+#[test]
+fn products_of_bf16() {
+    for (rows, steps, columns) in [(1, 1, 1), (16, 16, 16), (7, 5, 3), (16, 1, 16), (13, 16, 9), (2, 15, 16)]
+    {
+        for (drawn, seed) in [(false, 1), (true, 2), (true, 3), (true, 4)] {
+            let (x, y, z) = (2 * steps + 3, 2 * columns + 1, columns + 2);
+            let (lhs, rhs, out) = (rows * x, steps * y, rows * z);
+            let text = format!(
+                r#"kernel "dot" {{
+                  buffer b0 "x" : read bf16[{lhs}]
+                  buffer b1 "y" : read bf16[{rhs}]
+                  buffer b2 "z" : readwrite f32[{out}]
+                  tile t0 "sum" : f32[{rows}, {columns}]
+                  tile t1 "a" : bf16[{rows}, {}]
+                  tile t2 "b" : bf16[{steps}, {}]
+                  load t1 = b0[1] stride {x}
+                  load t2 = b1[0] stride {y}
+                  load t0 = b2[0] stride {z}
+                  dot t0 += t1 * t2
+                  store b2[0] stride {z} = t0
+                }}"#,
+                2 * steps,
+                2 * columns
+            );
+            let kernel = loops::parse::parse(&text).unwrap();
+            let [a, b] = [(lhs, seed), (rhs, 7 * seed)].map(|(count, seed)| bf16s(count, seed, drawn));
+            let sums: Vec<f32> = bf16s(out, 3 * seed, drawn).into_iter().map(half::bf16::to_f32).collect();
+            let data = [a, b].map(|values| values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
+            let [lhs, rhs] = data;
+            let before: Vec<u8> = sums.iter().flat_map(|x| x.to_le_bytes()).collect();
+            let found = run_all(&kernel, &[lhs, rhs, before], &format!("bf16 {rows} {steps} {columns}"));
+            if drawn {
+                continue;
+            }
+            // Of small integers the sums are exact.
+            let [a, b] =
+                [(x * rows, seed), (y * steps, 7 * seed)].map(|(count, seed)| bf16s(count, seed, drawn));
+            for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+                let products = (0..2 * steps)
+                    .map(|s| a[1 + row * x + s].to_f32() * b[s / 2 * y + 2 * column + s % 2].to_f32());
+                let (dot, at) = (products.sum::<f32>(), row * z + column);
+                let result = f32::from_le_bytes(found[2][4 * at..4 * at + 4].try_into().unwrap());
+                assert_eq!(result, sums[at] + dot, "{text}");
+            }
+        }
+    }
+}
+
 /// The contraction of `x`, a view of bytes, with random weights of `columns` columns.
 fn contraction(
     shape: Vec<Dim>,

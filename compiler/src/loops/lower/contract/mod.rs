@@ -161,6 +161,9 @@ impl Lowering<'_> {
         let (lhs, rhs, out) = (node.inputs[0], node.inputs[1], node.outputs[0]);
         let dtype = self.graph.ty(out).dtype;
         let sum = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
+        if depth > 1 && self.graph.ty(lhs).dtype == DType::BF16 && sum != DType::F32 {
+            return internal(format!("pairs of bf16 with sums of {sum}"));
+        }
         // The widest vectors that panels are a multiple of: panels may be made for narrower ones.
         let mut lanes = self.target.lanes_of(sum).min(nr);
         while nr % lanes != 0 {
@@ -172,7 +175,7 @@ impl Lowering<'_> {
         }
         let probe = Probe { out, lhs, batch: *batch, rows: *m, inner: inner.len() };
         let codes = self.codes_per_word(rhs);
-        let narrow = self.is_narrow(rhs, sum, lanes, codes);
+        let narrow = depth == 1 && self.is_narrow(rhs, sum, lanes, codes);
         // Weights that are widened once for many rows serve them all alike.
         let left_out = self.left_out(lhs, (*batch, *m), rhs, !narrow)?;
         let facts = Facts {
@@ -225,12 +228,13 @@ impl Lowering<'_> {
         Ok(job)
     }
 
-    /// The product of an element of each operand, or of `depth` of them, which are small integers.
+    /// The product of an element of each operand, or of `depth` of them, which are small.
     fn product(&self, lhs: ValueId, rhs: ValueId, depth: usize) -> BinaryFn {
         let narrow = |tensor: &Tensor| tensor.dtype != DType::I8 || !tensor.data.contains(&(i8::MIN as u8));
         match self.graph.ty(lhs).dtype {
             _ if depth == 1 => BinaryFn::Mul,
             DType::I16 => BinaryFn::DotPairs,
+            DType::BF16 => BinaryFn::DotBf16,
             DType::I8 if self.graph.is_made_of(rhs, &narrow) => BinaryFn::DotNarrow,
             DType::I8 => BinaryFn::DotSigned,
             _ => BinaryFn::Dot,
@@ -542,7 +546,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// An element of an operand, or all those of one step of small integers, as a word.
+    /// An element of an operand, or all those of one step of small numbers, as a word: of bf16 as the f32 of the same bits.
     fn operand_at(&mut self, job: &Job, value: ValueId, index: &[Index]) -> Result<Expr> {
         if job.depth == 1 {
             return self.expr_at(value, index);
@@ -555,17 +559,20 @@ impl Lowering<'_> {
             }
             parts.push(self.expr_at(value, &index)?);
         }
+        let pairs = self.graph.ty(value).dtype == DType::BF16;
+        let typed = |word: Expr| if pairs { Expr::bitcast(DType::F32, word) } else { word };
         if let Some(word) = word(&parts) {
-            return Ok(word);
+            return Ok(typed(word));
         }
         // Read through a view that does not have them side by side.
         let bits = 32 / job.depth as u64;
         let wide = parts.into_iter().zip(0..).map(|(part, at)| {
+            let part = if pairs { Expr::bitcast(DType::U16, part) } else { part };
             let part = Expr::binary(BinaryFn::BitAnd, Expr::cast(DType::I32, part), int((1 << bits) - 1));
             if at == 0 { part } else { Expr::binary(BinaryFn::Shl, part, int(bits * at)) }
         });
         let joined = wide.reduce(|word, part| Expr::binary(BinaryFn::BitOr, word, part));
-        joined.map_or_else(|| internal("no steps"), Ok)
+        joined.map_or_else(|| internal("no steps"), |word| Ok(typed(word)))
     }
 
     /// An operand in the type of the sums, bound to a name.

@@ -83,7 +83,8 @@ impl Lowering<'_> {
 
     /// How the right-hand side is widened in blocks, where that pays.
     pub(super) fn stage_plan(&mut self, job: &Job, pick: &mut Picker<'_>) -> Result<Option<Stage>> {
-        if !self.is_narrow(job.rhs, job.sum, job.lanes, job.codes) || !job.left_out.is_empty() {
+        let narrow = job.depth == 1 && self.is_narrow(job.rhs, job.sum, job.lanes, job.codes);
+        if !narrow || !job.left_out.is_empty() {
             return Ok(None);
         }
         let inner = job.inner.iter().map(|dim| dim.as_const().filter(|&extent| extent > 0));

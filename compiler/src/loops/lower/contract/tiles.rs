@@ -1,4 +1,4 @@
-//! Products of bytes on the processor's tiles.
+//! Products of bytes and of bf16 on the processor's tiles.
 //!
 //! Two tiles of rows meet the two halves of a panel row's columns: four accumulators, which take four loads per step of up to 64
 //! bytes of the inner axes. Or four tiles of rows meet one half after the other, so that short tiles load a large panel less
@@ -15,7 +15,7 @@ use super::Job;
 use super::walk::{Ahead, Part};
 use crate::error::Result;
 use crate::graph::dim::{product, row_major_strides};
-use crate::graph::{DType, Dim};
+use crate::graph::{DType, Dim, PAIR_DEPTH};
 use crate::loops::lower::runs::greedy;
 use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::tiles::{MAX_ROW_BYTES, MAX_ROWS, MAX_TILES, Tile, TileDecl, TileStmt};
@@ -25,7 +25,7 @@ use crate::tuning::Picker;
 use crate::tuning::contract::{ProcessorTile, TileWork};
 use crate::vector::ir::Op;
 
-/// Columns of a tile: i32 of a row.
+/// Columns of a tile: the sums of a row, of 32 bits each.
 const COLUMNS: usize = MAX_ROW_BYTES / 4;
 
 /// Most halves of a panel's columns.
@@ -45,11 +45,11 @@ pub(super) struct Plan {
     blocks: usize,
     /// Rows whose epilogues are interleaved.
     epilogue_rows: usize,
-    /// Distance of the rows in memory, bytes.
+    /// Distance of the rows in memory, elements.
     stride: i64,
     /// Leading inner axes with loops of their own.
     outer: usize,
-    /// Bytes that follow each other in memory, in `steps` whole steps and a rest.
+    /// Elements that follow each other in memory, in `steps` whole steps and a rest.
     steps: i64,
     step: usize,
     rest: usize,
@@ -123,7 +123,8 @@ impl Lowering<'_> {
         if line.as_const().is_some_and(|rows| rows < 1) {
             return Ok(None);
         }
-        let (steps, step, rest) = steps_of(run as usize);
+        let size = MAX_ROW_BYTES / job.row_elements();
+        let (steps, step, rest) = steps_of(run as usize, job.row_elements(), job.depth);
         let turns = job.inner[..outer]
             .iter()
             .map(|dim| dim.as_const().unwrap_or(1).max(1) as usize)
@@ -136,7 +137,8 @@ impl Lowering<'_> {
             lhs_bytes: bytes,
             halves,
             dots: turns * (steps + usize::from(rest > 0)),
-            bytes: turns * run as usize,
+            bytes: turns * run as usize * size,
+            bf16: job.depth == PAIR_DEPTH,
         };
         let ProcessorTile { rows, side, blocks, epilogue_rows } =
             ProcessorTile::choose(self.target, &work, pick)?;
@@ -149,7 +151,7 @@ impl Lowering<'_> {
             return Ok(None);
         };
         let len = Dim::from(side * height * job.nr);
-        let buffer = Buffer { name: "sums".into(), dtype: DType::I32, len, access: Access::Frame };
+        let buffer = Buffer { name: "sums".into(), dtype: job.sum, len, access: Access::Frame };
         let sums = self.kernel.buffers.push(buffer);
         let steps = steps as i64;
         Ok(Some(Plan {
@@ -197,9 +199,13 @@ impl Lowering<'_> {
             Ok(())
         })?;
         let Some((buf, index)) = place.filter(|(_, index)| !index.divides()) else { return Ok(None) };
-        let bytes = matches!(self.kernel.buffers[buf].dtype, DType::U8 | DType::I8);
+        let buffer = &self.kernel.buffers[buf];
+        let fits = match job.depth {
+            PAIR_DEPTH => buffer.dtype == DType::BF16,
+            _ => matches!(buffer.dtype, DType::U8 | DType::I8),
+        };
         let step = |var| index.coefficient(var).and_then(|step| step.as_const());
-        let (Some(stride), true) = (step(row), bytes) else { return Ok(None) };
+        let (Some(stride), true) = (step(row), fits) else { return Ok(None) };
         let (mut run, mut outer) = (1, inner.len());
         while let Some(&(var, extent)) = outer.checked_sub(1).and_then(|last| inner.get(last)) {
             match step(var) {
@@ -210,7 +216,8 @@ impl Lowering<'_> {
             outer -= 1;
         }
         let whole = outer < inner.len() && run % job.depth as i64 == 0 && run > 0;
-        let bytes = self.kernel.buffers[buf].len.as_const().map(|bytes| bytes as usize);
+        let buffer = &self.kernel.buffers[buf];
+        let bytes = buffer.len.as_const().map(|elements| elements as usize * buffer.dtype.size());
         Ok(whole.then_some(Layout { looped, stride, outer, run, bytes }))
     }
 
@@ -225,14 +232,15 @@ impl Lowering<'_> {
         let dtype = |value| self.graph.ty(value).dtype;
         let (lhs, rhs) = (dtype(job.lhs), dtype(job.rhs));
         let mut wanted: Vec<(&str, usize, DType, usize, usize)> = Vec::new();
-        wanted.extend((0..side * halves).map(|at| ("sum", at, DType::I32, height, COLUMNS)));
+        let columns = COLUMNS * job.depth;
+        wanted.extend((0..side * halves).map(|at| ("sum", at, job.sum, height, COLUMNS)));
         // Without a rest there are tiles for both operands' halves.
         let alike = if rest > 0 { 1 } else { 2 };
         wanted.extend((0..alike).map(|at| ("a", at, lhs, height, step)));
-        wanted.extend((0..alike.min(halves)).map(|at| ("b", at, rhs, step / job.depth, MAX_ROW_BYTES)));
+        wanted.extend((0..alike.min(halves)).map(|at| ("b", at, rhs, step / job.depth, columns)));
         if rest > 0 {
             wanted.push(("a_rest", 0, lhs, height, rest));
-            wanted.push(("b_rest", 0, rhs, rest / job.depth, MAX_ROW_BYTES));
+            wanted.push(("b_rest", 0, rhs, rest / job.depth, columns));
         }
         let mut tiles: Vec<(String, TileDecl, Option<Tile>)> = Vec::new();
         let mut missing = 0;
@@ -461,7 +469,7 @@ impl Lowering<'_> {
         let passes = (job.nr / COLUMNS / plan.halves) as i64;
         self.for_shape(&job.inner[..plan.outer], LoopKind::Serial, &mut |cx, outer| {
             let (mut lhs, rhs) = (Vec::new(), cx.tile_rhs(job, plan, block, &outer)?);
-            let rhs = (rhs.0, rhs.1.add(&Index::int((first * MAX_ROW_BYTES) as i64)));
+            let rhs = (rhs.0, rhs.1.add(&Index::int((first * job.row_elements()) as i64)));
             for row in rows {
                 lhs.push(cx.tile_lhs(job, plan, block.batch, row, &outer)?);
             }
@@ -535,7 +543,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The products of one step, `at` bytes behind the first.
+    /// The products of one step, `at` elements behind the first.
     fn tile_dots(
         &mut self,
         job: &Job,
@@ -549,7 +557,9 @@ impl Lowering<'_> {
         let columns = |half: usize| TileStmt::Load {
             tile: b[half % b.len()],
             buf: *panel,
-            index: first.add(&at.scale(&Dim::from(job.nr))).add(&Index::int((half * MAX_ROW_BYTES) as i64)),
+            index: first
+                .add(&at.scale(&Dim::from(job.nr)))
+                .add(&Index::int((half * job.row_elements()) as i64)),
             stride,
         };
         let mut loaded = vec![None; b.len()];
@@ -628,11 +638,18 @@ impl Lowering<'_> {
     }
 }
 
-/// (whole steps, bytes of each, bytes of a last one): the fewest steps, of equal size where possible.
-fn steps_of(run: usize) -> (usize, usize, usize) {
-    let least = run.div_ceil(MAX_ROW_BYTES);
-    match run.is_multiple_of(least * crate::graph::DOT_DEPTH) {
+impl Job {
+    /// Elements of a row of a tile: `depth` of them are a word.
+    fn row_elements(&self) -> usize {
+        COLUMNS * self.depth
+    }
+}
+
+/// (whole steps, elements of each, elements of a last one): the fewest steps of at most `most` elements, of equal size where possible.
+fn steps_of(run: usize, most: usize, depth: usize) -> (usize, usize, usize) {
+    let least = run.div_ceil(most);
+    match run.is_multiple_of(least * depth) {
         true => (least, run / least, 0),
-        false => (run / MAX_ROW_BYTES, MAX_ROW_BYTES, run % MAX_ROW_BYTES),
+        false => (run / most, most, run % most),
     }
 }
