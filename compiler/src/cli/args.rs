@@ -167,10 +167,14 @@ pub struct CodeArgs {
     #[arg(long, value_name = "TRIPLE")]
     pub target: Option<String>,
     /// Processor: a name such as x86-64-v3 or znver3, or `native`. By default compiled objects run on every processor of
-    /// the architecture; on x86-64 they hold hot code also for x86-64-v3 and x86-64-v4, and choose in the first run. For commands that
+    /// the architecture; on x86-64 and aarch64 they hold hot code also for better ones, and choose in the first run. For commands that
     /// run the model the default is `native`
     #[arg(long, value_name = "NAME")]
     pub mcpu: Option<String>,
+    /// Levels of processors that an object without `--mcpu` holds code for, such as x86-64,x86-64-v3,x86-64-v4+vnni; it needs the least
+    /// of them (default: all). An unknown name lists those there are
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "mcpu")]
+    pub levels: Option<Vec<String>>,
     /// Widest vectors to use, in bits (default: the widest that the processor has)
     #[arg(long, value_name = "BITS")]
     pub vector_width: Option<usize>,
@@ -291,6 +295,9 @@ pub struct InspectArgs {
     pub model: ModelArgs,
     #[command(flatten)]
     pub code: CodeArgs,
+    /// Also compile the model, and report the versions of every kernel with their bytes
+    #[arg(long)]
+    pub versions: bool,
     #[arg(long)]
     pub json: bool,
 }

@@ -115,8 +115,14 @@ impl From<Found> for Report {
 
 fn check(model: &ModelArgs) -> Result<Found, Problems> {
     let session = Session::open(model).map_err(one)?;
-    let code =
-        CodeArgs { opt_level: Level::Three, exact: false, target: None, mcpu: None, vector_width: None };
+    let code = CodeArgs {
+        opt_level: Level::Three,
+        exact: false,
+        target: None,
+        mcpu: None,
+        levels: None,
+        vector_width: None,
+    };
     let options = session.options(&code, "model").map_err(one)?;
     let mut progress = Progress::new(false, false, vec![]);
     let compiled = session.compile(&options, &mut progress);

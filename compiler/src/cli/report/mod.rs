@@ -1,6 +1,6 @@
 //! `onnxc report`: a page about a model as it was compiled and measured, in one file that loads nothing else.
 
-mod facts;
+pub(crate) mod facts;
 mod page;
 mod picture;
 
