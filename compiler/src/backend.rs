@@ -217,10 +217,12 @@ fn expanded(mut kernel: Kernel) -> Result<Kernel> {
     Ok(kernel)
 }
 
+/// Whether a kernel has products of small integers or of bf16, or reads what products of bytes may be made of: bytes of both kinds.
 fn has_narrow_products(kernel: &Kernel) -> bool {
-    let mut found = false;
+    let reads = |dtype| kernel.buffers.values().any(|buffer| buffer.dtype == dtype);
+    let mut found = reads(DType::U8) && reads(DType::I8);
     visit::exprs(&kernel.body, &mut |expr| {
-        found |= matches!(expr, Expr::Binary { op, .. } if op.is_byte_dot() || *op == BinaryFn::DotBf16);
+        found |= matches!(expr, Expr::Binary { op, .. } if op.is_dot());
     });
     found
 }
@@ -246,11 +248,10 @@ impl<'t> Levels<'t> {
         target.levels().map(Backends::new).collect::<Result<_>>().map(Levels)
     }
 
-    /// Whether a level has nothing for a kernel that the one before it has not: all that it adds is for types that the kernel
-    /// does without.
-    fn adds_nothing(&self, level: usize, kernel: &Kernel) -> bool {
-        let Some(before) = level.checked_sub(1).map(|before| self.0[before].target) else { return false };
-        let own = self.0[level].target;
+    /// Whether a level has nothing for a kernel that another one, which it includes, has not: all that it adds is for types that
+    /// the kernel does without.
+    fn adds_nothing(&self, level: usize, before: usize, kernel: &Kernel) -> bool {
+        let (own, before) = (self.0[level].target, self.0[before].target);
         own.adds_narrow_types_only(before)
             && !(own.adds_narrow_products(before) && has_narrow_products(kernel))
             && !(own.adds_bf16(before) && has_bf16(kernel))
@@ -265,12 +266,14 @@ impl<'t> Levels<'t> {
         self.0.len() > 1
     }
 
-    /// A group at the least level, and at those above it where it is worth it and the code is not that of the version
-    /// before; each with its level.
+    /// A group at the least level, and at the others where it is worth it and the code is not that of the version which would run
+    /// there without; each with its level.
     pub fn build(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<Vec<(usize, Built)>> {
         let mut versions: Vec<(usize, Built)> = vec![];
         for (level, backends) in self.0.iter().enumerate() {
-            if versions.last().is_some_and(|(_, last)| self.adds_nothing(level, &last.kernel)) {
+            let included = |(other, _): &&(usize, Built)| backends.target.includes(self.0[*other].target);
+            let before = versions.iter().rfind(included);
+            if before.is_some_and(|(before, last)| self.adds_nothing(level, *before, &last.kernel)) {
                 continue;
             }
             let built = backends.build(graph, program, group)?;
@@ -280,7 +283,7 @@ impl<'t> Levels<'t> {
                     && last.first_symbol == built.first_symbol
                     && last.kernel.parallel_range() == built.kernel.parallel_range()
             };
-            if !versions.last().is_some_and(same) {
+            if !before.is_some_and(same) {
                 versions.push((level, built));
             }
             if !worth_more {

@@ -219,7 +219,19 @@ fn objects_hold_versions_for_several_processors() {
         let all = [&["inspect", "digits.onnx", "--target", "x86_64-unknown-linux-gnu"], arguments].concat();
         onnxc(folder.path(), &all).out
     };
-    assert!(inspect(&[]).contains(", for x86-64, x86-64-v3, x86-64-v4\n"), "{}", inspect(&[]));
+    let levels =
+        "x86-64, x86-64-v3, x86-64-v3+vnni, x86-64-v4, x86-64-v4+vnni, x86-64-v4+vbmi, x86-64-v4+amx";
+    assert!(inspect(&[]).contains(&format!(", for {levels}\n")), "{}", inspect(&[]));
+    let few = ["--levels", "x86-64-v4,x86-64", "--versions"];
+    let text = inspect(&few);
+    assert!(
+        text.contains(", for x86-64, x86-64-v4\n") && text.contains(" kernels for x86-64-v4: "),
+        "{text}"
+    );
+    assert!(text.lines().any(|line| line.contains(": x86-64 ") && line.contains(", x86-64-v4 ")), "{text}");
+    assert!(!text.contains("x86-64-v3"), "{text}");
+    let wrong = onnxc(folder.path(), &["digits.onnx", "-o", "x.o", "--levels", "x86-64-v9"]);
+    assert!(wrong.err.contains("there is no level `x86-64-v9`; known are "), "{}", wrong.err);
     assert!(inspect(&["--mcpu", "znver3"]).contains(", for znver3\n"));
     let bytes = |arguments: &[&str]| {
         on(&[&["-o", "digits.o"], arguments].concat());

@@ -185,10 +185,14 @@ pub struct CodeArgs {
     #[arg(long, value_name = "TRIPLE")]
     pub target: Option<String>,
     /// Processor: a name such as x86-64-v3 or znver3, or `native`. By default objects run on every processor of the architecture; on
-    /// x86-64 they also hold hot code for x86-64-v3 and x86-64-v4, and the first run selects it. Commands that run the model default to
+    /// x86-64 and aarch64 they also hold hot code for better ones, and the first run selects it. Commands that run the model default to
     /// `native`
     #[arg(long, value_name = "NAME")]
     pub mcpu: Option<String>,
+    /// Levels of processors that an object without `--mcpu` holds code for, such as x86-64,x86-64-v3,x86-64-v4+vnni; it needs the lowest
+    /// of them (default: all). An unknown name lists the known ones
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "mcpu")]
+    pub levels: Option<Vec<String>>,
     /// Widest vectors to use, in bits (default: the processor's widest)
     #[arg(long, value_name = "BITS")]
     pub vector_width: Option<usize>,
@@ -314,6 +318,9 @@ pub struct InspectArgs {
     pub model: ModelArgs,
     #[command(flatten)]
     pub code: CodeArgs,
+    /// Also compile the model, and report the versions of every kernel with their bytes
+    #[arg(long)]
+    pub versions: bool,
     /// Print everything as JSON
     #[arg(long)]
     pub json: bool,

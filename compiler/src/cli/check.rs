@@ -122,6 +122,7 @@ fn check(model: &ModelArgs) -> Result<Found, Problems> {
         precision: Precision::F32,
         target: None,
         mcpu: None,
+        levels: None,
         vector_width: None,
         no_unwind: false,
     };

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use onnxc_proto::{AttributeProto, GraphProto, ModelProto};
 use serde::Serialize;
 
+use crate::Options;
 use crate::cli::args::InspectArgs;
 use crate::cli::check::to_json;
+use crate::cli::report::facts::{self, Level};
 use crate::cli::session::{Problems, Progress, Session, one};
 use crate::graph::state;
 use crate::graph::{AnyRank, Constant, DType, Def, Dim, Graph, NodeId, Op, State, TensorType, ValueId};
@@ -42,11 +44,29 @@ struct Report {
     constant_kernels: Vec<String>,
     /// Processors that there is code for, from the least up; an object chooses among them when it runs.
     levels: Vec<String>,
+    /// Their code, where it is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    versions: Option<VersionsReport>,
     /// Convolutions by minimal filtering, if there are any; `-Os` does without.
     #[serde(skip_serializing_if = "Option::is_none")]
     winograd: Option<WinogradReport>,
     warnings: Vec<String>,
     notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct VersionsReport {
+    /// Of the kernels and of what calls them; equal code lies in the object once.
+    code_bytes: u64,
+    levels: Vec<Level>,
+    kernels: Vec<KernelReport>,
+}
+
+#[derive(Serialize)]
+struct KernelReport {
+    name: String,
+    /// Level and bytes of each version.
+    versions: Vec<(String, usize)>,
 }
 
 #[derive(Serialize)]
@@ -107,6 +127,28 @@ fn states(graph: &Graph) -> Vec<StateReport> {
     graph.states.iter().enumerate().map(report).collect()
 }
 
+/// The versions of all kernels, those of bodies included.
+fn versions(session: &Session, options: &Options) -> Result<VersionsReport, Problems> {
+    let compiled = session.compile(options, &mut Progress::new(false, false, vec![]))?;
+    let names: Vec<&str> = options.target.levels().map(|level| level.cpu.as_str()).collect();
+    let mut report = VersionsReport {
+        code_bytes: compiled.artifact().map_err(one)?.stats.code_bytes,
+        levels: facts::levels(&compiled.kernels, &options.target),
+        kernels: vec![],
+    };
+    let mut open = vec![&compiled.kernels];
+    while let Some(kernels) = open.pop() {
+        for kernel in kernels.groups.values() {
+            let level = |at: usize| names.get(at).copied().unwrap_or_default().to_string();
+            let versions = kernel.versions.iter();
+            let versions = versions.map(|own| (level(own.level), own.code.bytes.len())).collect();
+            report.kernels.push(KernelReport { name: kernel.name.clone(), versions });
+        }
+        open.extend(kernels.bodies.values().flatten());
+    }
+    Ok(report)
+}
+
 pub fn run(args: &InspectArgs) -> Result<(), Problems> {
     let session = Session::open(&args.model).map_err(one)?;
     let options = session.options(&args.code, "model").map_err(one)?;
@@ -157,6 +199,7 @@ pub fn run(args: &InspectArgs) -> Result<(), Problems> {
         arena_ratio: ratio,
         kernels: program.stats().groups(),
         constant_kernels: constant_kernels(graph, program),
+        versions: args.versions.then(|| versions(&session, &options)).transpose()?,
         levels: options.target.levels().map(|level| level.cpu.clone()).collect(),
         winograd: winograd(graph),
         warnings: import::summary(&frontend.warnings),
@@ -202,6 +245,18 @@ fn print(report: &Report) {
     let ratio = report.arena_ratio.map_or(String::new(), |ratio| format!(" (ratio {ratio:.3})"));
     say!("arena: {} bytes, liveness bound {}{ratio}", report.arena_bytes, report.arena_bound_bytes);
     say!("kernels: {}, for {}", report.kernels, report.levels.join(", "));
+    if let Some(VersionsReport { code_bytes, levels, kernels }) = &report.versions {
+        say!("code: {code_bytes} bytes");
+        for facts::Level { cpu, kernels, bytes } in levels {
+            say!("  {kernels:>5} kernels for {cpu}: {bytes} bytes");
+        }
+        say!("versions, with their bytes:");
+        for KernelReport { name, versions } in kernels {
+            let texts: Vec<String> =
+                versions.iter().map(|(level, bytes)| format!("{level} {bytes}")).collect();
+            say!("  {name}: {}", texts.join(", "));
+        }
+    }
     if let Some(WinogradReport { convolutions, weight_bytes, plain_bytes }) = report.winograd {
         say!(
             "Winograd: {convolutions} convolutions by minimal filtering, whose weights take {weight_bytes} bytes in place of \

@@ -204,6 +204,10 @@ fn target(code: &CodeArgs) -> Result<Target> {
         Some(triple) => Target::parse(triple, mcpu)?,
         None => Target::new(Triple::host(), mcpu)?,
     };
+    let target = match &code.levels {
+        Some(levels) => target.with_levels(levels)?,
+        None => target,
+    };
     match code.vector_width {
         Some(bits) => target.with_vector_width(bits),
         None => Ok(target),
@@ -216,7 +220,7 @@ const NAME: &str = "model";
 /// Options for a model that runs in this process: its own machine's target, unless one is named.
 pub fn native_options(session: &Session, code: &CodeArgs) -> Result<Options> {
     let mut code = code.clone();
-    if code.mcpu.is_none() && code.target.is_none() {
+    if code.mcpu.is_none() && code.target.is_none() && code.levels.is_none() {
         code.mcpu = Some("native".to_string());
     }
     let options = session.options(&code, NAME)?;

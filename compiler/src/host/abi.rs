@@ -97,7 +97,7 @@ pub mod frame {
     pub const CANCEL: i64 = 32;
     /// The caller's parallel-for function, or null.
     pub const PARALLEL: i64 = 40;
-    /// One more than the level of the target that the processor is good for; 1 in an object without upgrades.
+    /// The levels of the target that the processor is good for, a bit each; 1 in an object without upgrades.
     pub const LEVEL: i64 = 48;
     pub const IO: i64 = 56;
 }

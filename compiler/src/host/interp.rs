@@ -47,8 +47,8 @@ pub struct Machine<'p, 'k> {
     program: &'p Program,
     pub memory: Memory,
     kernels: Execute<'k>,
-    /// The level that the processor is good for.
-    pub level: usize,
+    /// The levels that the processor is good for, a bit each.
+    pub levels: i64,
     /// How many allocations the caller grants.
     pub grants: usize,
     /// The blocks that the run has and their bytes.
@@ -113,7 +113,7 @@ impl<'p, 'k> Machine<'p, 'k> {
         Machine {
             program,
             kernels,
-            level: 0,
+            levels: 1,
             grants: usize::MAX,
             blocks: BTreeMap::new(),
             steps_done: vec![],
@@ -214,7 +214,7 @@ impl<'p, 'k> Machine<'p, 'k> {
                 [a.value(*base).wrapping_add(offset), 0]
             }
             Op::Address(address) => [self.address(a, *address)? as i64, 0],
-            Op::Level => [1 + self.level as i64, 0],
+            Op::Level => [self.levels, 0],
             Op::Load(place) => {
                 let at = self.place(a, *place)?;
                 [self.memory.load(place.ty(), at)?, 0]

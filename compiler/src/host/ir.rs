@@ -124,7 +124,7 @@ pub struct FrameLayout {
 pub struct Kernel {
     /// Name of its symbols, without the level.
     pub name: String,
-    /// From the least level up; the first is of level 0.
+    /// The first is of level 0. Of those that a processor is good for, the last one runs.
     pub versions: Vec<Version>,
 }
 
@@ -413,7 +413,7 @@ pub enum Op {
     },
     /// An address.
     Address(Address),
-    /// One more than the level of processors that this one is good for.
+    /// The levels of processors that this one is good for, a bit each; the baseline has the lowest.
     Level,
     /// A value.
     Load(Place),

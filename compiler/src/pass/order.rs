@@ -32,17 +32,20 @@ struct Ordered {
 }
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
-    if !options.pack.short_sums {
+    // What is read in its own order serves kernels with products of bytes by an instruction each as well.
+    let (orders, in_place) = (options.pack.short_sums, options.pack.short_sums_in_place);
+    if !orders && !in_place {
         return Ok(());
     }
     let mut done = HashMap::new();
-    rewrite(graph, |b, id| contraction(b, id, &mut done))?;
+    rewrite(graph, |b, id| contraction(b, id, orders, &mut done))?;
     bodies(graph, options, run)
 }
 
 fn contraction(
     b: &mut Builder,
     id: NodeId,
+    orders: bool,
     done: &mut HashMap<ValueId, Option<Ordered>>,
 ) -> Result<Option<ValueId>> {
     let Node {
@@ -60,7 +63,7 @@ fn contraction(
     let ordered = match done.get(&panels) {
         Some(known) => known.clone(),
         None => {
-            let ordered = ordered(b, panels)?;
+            let ordered = ordered(b, panels, orders)?;
             done.insert(panels, ordered.clone());
             ordered
         }
@@ -70,7 +73,8 @@ fn contraction(
     b.emit1(Op::Contract { batch, m, k, rhs: RhsLayout::Ordered { nr, n, short } }, &operands).map(Some)
 }
 
-fn ordered(b: &mut Builder, panels: ValueId) -> Result<Option<Ordered>> {
+/// `orders`: not only where all rows have short sums.
+fn ordered(b: &mut Builder, panels: ValueId, orders: bool) -> Result<Option<Ordered>> {
     let tensor = interp::constant(b.graph, panels)?;
     let (&[.., rows, width], true) = (&tensor.shape[..], tensor.dtype == DType::I8) else { return Ok(None) };
     if rows == 0 || width == 0 || tensor.data.is_empty() || rows > usize::from(u16::MAX) {
@@ -83,7 +87,7 @@ fn ordered(b: &mut Builder, panels: ValueId) -> Result<Option<Ordered>> {
         return Ok(Some(Ordered { panels, order: None, short: rows }));
     }
     let least = least - least % STEPS;
-    if least * LEAST_SHARE < rows {
+    if !orders || least * LEAST_SHARE < rows {
         return Ok(None);
     }
     let places = short.chunks_exact(rows).flat_map(|short| places(short, least));

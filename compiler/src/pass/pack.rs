@@ -60,6 +60,8 @@ pub struct PackPolicy {
     pub rates: Rates,
     /// Whether kernels that add up four products of bytes by several instructions need fewer where sums of two fit 16 bits.
     pub short_sums: bool,
+    /// The same where all sums of a right-hand side are such, so that other kernels read it as they would without.
+    pub short_sums_in_place: bool,
     /// Whether the left-hand side of a product of bytes is signed, as its right-hand side is.
     pub signed_bytes: bool,
     /// Whether kernels add up products of 16 bits, so that short sums of small integers stay integers rather than become floats.
@@ -71,6 +73,9 @@ pub struct PackPolicy {
     /// Digits of a left-hand side whose products with codes of few bits are sums of bytes; 0 where products of floats are
     /// faster.
     pub digits: usize,
+    /// Bytes that transformed weights of convolutions may add, for each byte of the model's weights of f32 and of narrower ones;
+    /// without, any number.
+    pub transformed: Option<[f64; 2]>,
     /// Bytes as f32 above which values of 16 bits that windows read are kept in 16 bits.
     pub kept_above: i64,
 }
@@ -112,6 +117,9 @@ const DIGITS: usize = 3;
 /// 0.92 of the time with values above this in 16 bits, 0.95 with those above 512 or 200 KiB.
 const KEPT_ABOVE: i64 = 1 << 20;
 
+/// In objects for several processors: with their code, these stay within 1.25 and 1.15 times the model's bytes.
+const TRANSFORMED: [f64; 2] = [0.2, 0.1];
+
 impl PackPolicy {
     /// For vectors of 128 bits: one vector per row, and one row per register.
     pub const NARROW: PackPolicy = PackPolicy {
@@ -119,11 +127,13 @@ impl PackPolicy {
         nr: 4,
         rates: Rates::NONE,
         short_sums: false,
+        short_sums_in_place: false,
         signed_bytes: false,
         half_products: false,
         joined_bytes: false,
         bf16_pairs: false,
         digits: 0,
+        transformed: None,
         kept_above: i64::MAX,
     };
 
@@ -142,11 +152,13 @@ impl PackPolicy {
         nr: 4,
         rates: Rates::AVX2,
         short_sums: true,
+        short_sums_in_place: false,
         signed_bytes: false,
         half_products: false,
         joined_bytes: false,
         bf16_pairs: false,
         digits: DIGITS,
+        transformed: None,
         kept_above: KEPT_ABOVE,
     };
 
@@ -167,11 +179,13 @@ impl PackPolicy {
         nr: 4,
         rates: Rates::AVX512,
         short_sums: true,
+        short_sums_in_place: false,
         signed_bytes: false,
         half_products: false,
         joined_bytes: false,
         bf16_pairs: false,
         digits: DIGITS,
+        transformed: None,
         kept_above: KEPT_ABOVE,
     };
 
@@ -204,6 +218,23 @@ impl PackPolicy {
         ..PackPolicy::NARROW
     };
 
+    /// For leaf kernels of 512 bits and of 256, from the same panels: what is widened is in panels that are taken whole.
+    pub const MIXED: PackPolicy = PackPolicy {
+        rules: &[
+            PackRule { dtypes: &[DType::F16], nr: 32, ..ANY },
+            PackRule { dtypes: &[DType::BF16], nr: 16, ..ANY },
+            PackRule { dtypes: CODES, nr: 16, ..ANY },
+            PackRule { dtypes: &[DType::F64], nr: 16, ..ANY },
+            PackRule { dtypes: INTS, ..ONE_ROW },
+            PackRule { dtypes: INTS, nr: 32, ..ANY },
+            PackRule { min_columns: Some(64), nr: 64, ..ONE_ROW },
+            ONE_ROW,
+            PackRule { fewer_than: Some(32), nr: 48, ..ANY },
+            PackRule { nr: 32, ..ANY },
+        ],
+        ..PackPolicy::WIDEST
+    };
+
     /// For the leaf kernels of a target, of its upgrades where those alone have them, or else for all of its kernels.
     pub fn for_target(target: &Target) -> PackPolicy {
         let policy = match target.panel_isa() {
@@ -211,6 +242,7 @@ impl PackPolicy {
             None => return PackPolicy::SCALAR,
             Some(isa) if isa.has_half_products => PackPolicy::NEON,
             Some(isa) => match (isa.vector_bytes, isa.vector_registers) {
+                (64.., _) if target.whole_panel_isa() != target.panel_isa() => PackPolicy::MIXED,
                 (64.., _) => PackPolicy::WIDEST,
                 (..32, ..32) => PackPolicy::SHORT,
                 _ => PackPolicy::WIDE,
@@ -225,13 +257,16 @@ impl PackPolicy {
         // How many multiplications take the time of a byte depends on the length of vectors.
         let rates = Rates { memory_byte: policy.rates.memory_byte, ..by_instructions };
         let short_sums = policy.short_sums && dot.is_none();
+        let short_sums_in_place = policy.short_sums && target.is_for_many();
         let joined_bytes = target.joins_bytes_everywhere();
         PackPolicy {
             rates,
             short_sums,
+            short_sums_in_place,
             joined_bytes,
             bf16_pairs: target.multiplies_bf16(),
             signed_bytes: dot.is_some_and(|signs| signs.a),
+            transformed: if target.is_for_many() { Some(TRANSFORMED) } else { None },
             ..policy
         }
     }

@@ -6,9 +6,13 @@
 //! tiles may be taken ([`Estimate`]). Transforms of bytes are exact (see `winograd.rs`), as far as the weights prove that no result is too
 //! large: they have 16 bits, and the cost of their products of pairs is compared with the direct products of bytes.
 
+use std::collections::{BTreeSet, HashMap};
+
 use crate::error::Result;
 use crate::graph::dim::product;
-use crate::graph::{Builder, DType, Dim, Graph, Node, NodeId, Op, PAIR_DEPTH, RhsLayout, Tensor, ValueId};
+use crate::graph::{
+    Builder, Constant, DType, Def, Dim, Graph, Node, NodeId, Op, PAIR_DEPTH, RhsLayout, Tensor, ValueId,
+};
 use crate::interp;
 use crate::pass::integers::{self, Bytes, LOOKS, Range};
 use crate::pass::pack::Rates;
@@ -22,16 +26,92 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     if options.goal == Goal::Size {
         return Ok(());
     }
+    let affordable = match options.pack.transformed {
+        Some(shares) if !options.exact => Some(affordable(graph, options.pack.rates, shares)?),
+        _ => None,
+    };
     rewrite(graph, |b, id| {
         let Some(conv) = Conv::of(b.graph, id) else { return Ok(None) };
         match conv.dtype {
-            DType::F32 if !options.exact => conv.of_floats(b, options.pack.rates),
+            DType::F32 if !options.exact => match &affordable {
+                Some(tiles) => {
+                    tiles.get(&id).map(|&tile| conv.transformed(b, tile, conv.x, DType::F32)).transpose()
+                }
+                None => conv.of_floats(b, options.pack.rates),
+            },
             DType::I32 if options.pack.rates.pairs > 0.0 => conv.of_bytes(b, options.pack.rates),
             _ => Ok(None),
         }
     })?;
     dce::sweep(graph);
     bodies(graph, options, run)
+}
+
+/// The tiles of convolutions of floats whose transformed weights add up to at most so many bytes for each of the model's, of f32 and of
+/// narrower ones: first those that save most for a byte.
+fn affordable(graph: &Graph, rates: Rates, shares: [f64; 2]) -> Result<HashMap<NodeId, usize>> {
+    let floats = Arithmetic { memory_byte: rates.memory_byte, ..Arithmetic::FLOATS };
+    let sources = sources(graph);
+    let [mut bytes, mut wide] = [0.0; 2];
+    for &value in sources.values().flatten().collect::<BTreeSet<_>>() {
+        let own = graph.ty(value).bytes().as_const().unwrap_or(0) as f64;
+        bytes += own;
+        wide += if graph.ty(value).dtype == DType::F32 { own } else { 0.0 };
+    }
+    let mut left = wide * shares[0] + (bytes - wide) * shares[1];
+    // What each saves, and the bytes that it adds.
+    let mut forms = vec![];
+    for &id in &graph.order {
+        let Some(conv) = Conv::of(graph, id).filter(|conv| conv.dtype == DType::F32) else { continue };
+        let tiles: Vec<(usize, f64)> = conv.worth(floats).collect();
+        if tiles.is_empty() {
+            continue;
+        }
+        let weights = interp::constant(graph, conv.weights)?;
+        let size = |values: &BTreeSet<ValueId>| {
+            values.iter().filter_map(|&value| graph.ty(value).bytes().as_const()).max().unwrap_or(0) as f64
+        };
+        let before = sources.get(&conv.weights).map_or(0.0, size);
+        for (tile, saved) in tiles.into_iter().filter(|&(tile, _)| conv.is_accurate(tile, &weights)) {
+            let squares = (tile + KERNEL - 1) * (tile + KERNEL - 1);
+            let after = (squares * conv.channels * conv.filters) as f64 * SUM_BYTES;
+            forms.push((id, tile, saved, (after - before).max(1.0)));
+        }
+    }
+    forms.sort_by(|a, b| (b.2 / b.3).total_cmp(&(a.2 / a.3)));
+    let mut chosen: HashMap<NodeId, (usize, f64, f64)> = HashMap::new();
+    for (id, tile, saved, added) in forms {
+        let (_, known, taken) = chosen.get(&id).copied().unwrap_or_default();
+        if saved > known && added - taken <= left {
+            left -= added - taken;
+            chosen.insert(id, (tile, saved, added));
+        }
+    }
+    Ok(chosen.into_iter().map(|(id, (tile, ..))| (id, tile)).collect())
+}
+
+/// The model's constants that each constant which nodes read is made of.
+fn sources(graph: &Graph) -> HashMap<ValueId, BTreeSet<ValueId>> {
+    let mut sources: HashMap<ValueId, BTreeSet<ValueId>> = HashMap::new();
+    let read = graph.order.iter().flat_map(|&id| &graph.nodes[id].inputs);
+    for &value in read.filter(|value| graph.is_constant(**value)) {
+        if sources.contains_key(&value) {
+            continue;
+        }
+        let (mut open, mut seen) = (vec![value], BTreeSet::from([value]));
+        let mut own = BTreeSet::new();
+        while let Some(value) = open.pop() {
+            match &graph.values[value].def {
+                Def::Const(Constant::Data(_)) => drop(own.insert(value)),
+                Def::Const(Constant::Deferred { inputs, .. }) => {
+                    open.extend(inputs.iter().copied().filter(|&input| seen.insert(input)));
+                }
+                _ => {}
+            }
+        }
+        sources.insert(value, own);
+    }
+    sources
 }
 
 /// What the transformed form may cost of the direct one: the estimate is not that good.
@@ -55,6 +135,10 @@ struct Arithmetic {
     rate: f64,
     /// Cost of a byte of weights, which come from memory.
     memory_byte: f64,
+}
+
+impl Arithmetic {
+    const FLOATS: Arithmetic = Arithmetic { bytes: 4.0, rate: 1.0, memory_byte: 0.0 };
 }
 
 /// The error of the transformed form, relative to that of the direct sum, that is given up for speed, at most. With tiles of 4, weights
@@ -116,20 +200,30 @@ impl Conv {
     }
 
     fn of_floats(&self, b: &mut Builder<'_>, rates: Rates) -> Result<Option<ValueId>> {
-        let floats = Arithmetic { bytes: 4.0, rate: 1.0, memory_byte: rates.memory_byte };
+        let floats = Arithmetic { memory_byte: rates.memory_byte, ..Arithmetic::FLOATS };
         let cost = |tile: usize| (self.cost(tile, floats), tile);
         if self.best(floats, tiles().map(cost)).is_none() {
             return Ok(None);
         }
         let weights = interp::constant(b.graph, self.weights)?;
-        let accurate = tiles().filter(|&tile| {
-            Estimate::of(tile, &weights, [self.channels, self.filters])
-                .is_some_and(|error| error.0 <= MOST_ERROR)
-        });
+        let accurate = tiles().filter(|&tile| self.is_accurate(tile, &weights));
         match self.best(floats, accurate.map(cost)) {
             Some(tile) => self.transformed(b, tile, self.x, DType::F32).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// Whether tiles of weights `[3, 3, c, f]` lose no more accuracy than they may.
+    fn is_accurate(&self, tile: usize, weights: &Tensor) -> bool {
+        let estimate = Estimate::of(tile, weights, [self.channels, self.filters]);
+        estimate.is_some_and(|error| error.0 <= MOST_ERROR)
+    }
+
+    /// The tiles that are worth it, with what they save.
+    fn worth(&self, direct: Arithmetic) -> impl Iterator<Item = (usize, f64)> {
+        let cost = self.direct(direct);
+        let tiles = tiles().map(move |tile| (tile, self.cost(tile, direct)));
+        tiles.filter(move |(_, own)| *own < WORTH * cost).map(move |(tile, own)| (tile, cost - own))
     }
 
     /// Of integers that are bytes less a zero point, and weights that are known. The products are those of the bytes, and the
@@ -159,9 +253,13 @@ impl Conv {
     /// The cheapest of some transformed forms, by their cost, if it is worth it.
     fn best(&self, direct: Arithmetic, tiles: impl Iterator<Item = (f64, usize)>) -> Option<usize> {
         let (cost, tile) = tiles.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        (cost < WORTH * self.direct(direct)).then_some(tile)
+    }
+
+    /// Cost of the direct form.
+    fn direct(&self, arithmetic: Arithmetic) -> f64 {
         let rows = (self.images * self.height * self.width) as f64;
-        let direct = self.products(direct, 1.0, rows, (KERNEL * KERNEL * self.channels) as f64);
-        (cost < WORTH * direct).then_some(tile)
+        self.products(arithmetic, 1.0, rows, (KERNEL * KERNEL * self.channels) as f64)
     }
 
     /// Of products over `rows` rows, or of the weights they read: one hides the other.

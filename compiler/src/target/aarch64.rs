@@ -77,7 +77,8 @@ const WITH_BF16: &str = "armv8.2-a+dotprod+bf16";
 
 /// The levels that an object for no processor in particular has code for, besides the baseline, from the least up, with what
 /// the processor must have.
-const UPGRADES: &[(&str, Requirement)] = &[(WITH_DOT, DOT_PRODUCTS), (WITH_BF16, BF16_CONVERSIONS)];
+const UPGRADES: &[(&str, &[Requirement])] =
+    &[(WITH_DOT, &[DOT_PRODUCTS]), (WITH_BF16, &[DOT_PRODUCTS, BF16_CONVERSIONS])];
 
 /// The least processor of a Mac.
 const APPLE: &str = "apple-m1";
@@ -101,12 +102,12 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
     }
 }
 
-/// Machine code of `int32_t level(void)`: how many of these upgrades, one after the other, the processor it runs on is
-/// good for.
-pub(super) fn level_code(upgrades: &[Target]) -> Result<LevelCode> {
-    let requirement = |target: &Target| {
+/// Machine code of `int32_t level(void)`: which of these upgrades the processor it runs on is good for, each with the number of its
+/// bit.
+pub(super) fn level_code(upgrades: &[(usize, &Target)]) -> Result<LevelCode> {
+    let requirement = |&(bit, target): &(usize, &Target)| {
         let row = UPGRADES.iter().find(|row| row.0 == target.cpu);
-        row.map(|row| row.1).ok_or_else(|| internal(format!("nothing tests for `{}`", target.cpu)))
+        row.map(|row| (bit, row.1)).ok_or_else(|| internal(format!("nothing tests for `{}`", target.cpu)))
     };
     let bytes = level::code(&upgrades.iter().map(requirement).collect::<Result<Vec<_>>>()?)?;
     Ok(LevelCode { bytes, stack: level::STACK })

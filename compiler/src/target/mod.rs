@@ -26,7 +26,8 @@ pub struct Target {
     pub triple: Triple,
     /// Name given with `--mcpu`, the default of the architecture when none was.
     pub cpu: String,
-    /// Better processors, from the least up, that hot code is made for as well; an object chooses when it runs.
+    /// Better processors that hot code is made for as well: sets of features, of which an object takes the last that the
+    /// processor has when it runs. None comes before one that it includes.
     pub upgrades: Vec<Target>,
     /// Cranelift settings to enable, beyond the triple's baseline.
     pub features: Vec<&'static str>,
@@ -51,7 +52,7 @@ pub struct Target {
     pub l1_ways: usize,
 }
 
-/// The function that finds out what level of a target a processor is good for.
+/// The function that finds out what levels of a target a processor is good for.
 pub struct LevelCode {
     pub bytes: Vec<u8>,
     /// Bytes of stack at most.
@@ -134,7 +135,7 @@ impl Target {
         self.triple.endianness().map_err(|()| unknown())
     }
 
-    /// This target and its upgrades, from the least up.
+    /// This target and its upgrades.
     pub fn levels(&self) -> impl Iterator<Item = &Target> {
         std::iter::once(self).chain(&self.upgrades)
     }
@@ -153,10 +154,23 @@ impl Target {
         self
     }
 
-    /// The machine that panels of weights are made for; all levels read the same panels. That of the least level with leaf
-    /// kernels: the level that most processors have.
+    /// The machine that panels of weights are made for; all levels read the same panels. That with the longest vectors: kernels with
+    /// shorter ones take a part of a panel's columns at a time.
     pub fn panel_isa(&self) -> Option<Isa> {
+        let machines = self.levels().filter_map(|level| level.wide);
+        machines.reduce(|best, isa| if isa.vector_bytes > best.vector_bytes { isa } else { best })
+    }
+
+    /// That for panels which kernels take whole, as they widen what is in them: the least one.
+    pub fn whole_panel_isa(&self) -> Option<Isa> {
         self.levels().find_map(|level| level.wide)
+    }
+
+    /// Whether objects are for several processors, any of them perhaps the common one, so that weights have no form that serves only
+    /// some of them.
+    pub fn is_for_many(&self) -> bool {
+        let machine = |target: &Target| target.wide.map(Isa::without_narrow_types);
+        self.upgrades.iter().any(|level| machine(level) != machine(self))
     }
 
     /// Which products of bytes graphs are made for: those of the lowest level that has them. The levels below it have the
@@ -165,10 +179,11 @@ impl Target {
         self.levels().find_map(|level| level.wide?.dot)
     }
 
-    /// Whether graphs are made for products of pairs of 16 bits, too: those of the least level with products of bytes, unless a
-    /// better one has tiles, which multiply bytes far faster.
+    /// Whether graphs are made for products of pairs of 16 bits, too: those of a processor with products of bytes, unless it has
+    /// tiles, which multiply bytes far faster. Transformed weights of 16 bits would be of use to some levels only.
     pub fn multiplies_pairs(&self) -> bool {
-        self.levels().any(Target::adds_pair_products) && !self.levels().any(Target::has_tiles)
+        let tiles = self.levels().any(Target::has_tiles);
+        self.levels().any(Target::adds_pair_products) && !tiles && !self.is_for_many()
     }
 
     /// Whether leaf kernels have bytes from four places as one lane by few instructions, and products of such lanes.
@@ -211,22 +226,29 @@ impl Target {
         self.wide.is_some_and(|isa| isa.has(Op::AddDotPairs(Lanes::X4)))
     }
 
-    /// Whether all that this level has more than the one before it serves narrow types, see [`Target::adds_narrow_products`] and
-    /// [`Target::adds_bf16`]: kernels without these are the same.
+    /// Whether every processor that is good for this level is good for the other one.
+    pub fn includes(&self, other: &Target) -> bool {
+        let leaf = match (self.wide, other.wide) {
+            (_, None) => true,
+            (Some(own), Some(other)) => own.includes(other),
+            (None, Some(_)) => false,
+        };
+        leaf && other.features.iter().all(|feature| self.features.contains(feature))
+    }
+
+    /// Whether all that this level has more than another one, which it includes, serves narrow types, see
+    /// [`Target::adds_narrow_products`] and [`Target::adds_bf16`]: kernels without these are the same.
     pub fn adds_narrow_types_only(&self, before: &Target) -> bool {
-        let without =
-            |isa: Isa| Isa { dot: None, has_tiles: false, has_bf16: false, has_bf16_dot: false, ..isa };
-        let same_caches = (self.l1_bytes, self.l1_ways, self.l2_bytes)
-            == (before.l1_bytes, before.l1_ways, before.l2_bytes);
-        self.wide.map(without) == before.wide.map(without)
+        self.wide.map(Isa::without_narrow_types) == before.wide.map(Isa::without_narrow_types)
             && self.narrow == before.narrow
             && self.features == before.features
-            && same_caches
     }
 
     /// Whether leaf kernels have other products of bytes, or of bf16, than on the level before.
     pub fn adds_narrow_products(&self, before: &Target) -> bool {
-        let products = |target: &Target| target.wide.map(|isa| (isa.dot, isa.has_bf16_dot, isa.has_tiles));
+        let products = |target: &Target| {
+            target.wide.map(|isa| (isa.dot, isa.has_bf16_dot, isa.has_tiles, isa.has_byte_permute))
+        };
         products(self) != products(before)
     }
 
@@ -251,17 +273,19 @@ impl Target {
         self.is_leaf && self.wide.is_some_and(|isa| isa.has_half_products)
     }
 
-    /// Whether leaf kernels have tiles for products of bytes. The level before has all else that this one has.
+    /// Whether leaf kernels have tiles for products of bytes.
     pub fn has_tiles(&self) -> bool {
         self.wide.is_some_and(|isa| isa.has_tiles)
     }
 
-    /// `int32_t level(void)` in the target's C calling convention: how many of the upgrades, one after the other, the
-    /// processor it runs on is good for. It refers to nothing outside itself.
-    pub fn level_code(&self) -> Result<LevelCode> {
+    /// `int32_t level(void)` in the target's C calling convention: which of the levels that are `used` the processor it runs on is
+    /// good for besides the baseline, from the bit of the first upgrade on. It tests no other, and refers to nothing outside itself.
+    pub fn level_code(&self, used: impl Fn(usize) -> bool) -> Result<LevelCode> {
+        let upgrades: Vec<(usize, &Target)> =
+            self.upgrades.iter().enumerate().filter(|(at, _)| used(at + 1)).collect();
         match self.triple.architecture {
-            Architecture::X86_64 => x86_64::level_code(&self.upgrades),
-            Architecture::Aarch64(_) => aarch64::level_code(&self.upgrades),
+            Architecture::X86_64 => x86_64::level_code(&upgrades),
+            Architecture::Aarch64(_) => aarch64::level_code(&upgrades),
             other => Err(internal(format!("no processor of architecture `{other}` is tested for upgrades"))),
         }
     }
@@ -298,6 +322,30 @@ impl Target {
         }
         self.upgrades.extend(tiles.filter(|level| level.widest_bits() == bits));
         Ok(self)
+    }
+
+    /// The same object with code for the named levels only. It needs what the least of them has. Errors of kind `Usage`: an
+    /// unknown level, none, and one that does not include the least of them.
+    pub fn with_levels(self, names: &[String]) -> Result<Target> {
+        let known: Vec<&str> = self.levels().map(|level| level.cpu.as_str()).collect();
+        if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
+            return Err(usage(format!("there is no level `{name}`; known are {}", known.join(", "))));
+        }
+        let chosen = self.levels().filter(|level| names.contains(&level.cpu));
+        let mut chosen = chosen.map(|level| Target { upgrades: vec![], ..level.clone() });
+        let Some(least) = chosen.next() else {
+            return Err(usage(format!("an object holds at least one level of {}", known.join(", "))));
+        };
+        let upgrades: Vec<Target> = chosen.collect();
+        if let Some(other) = upgrades.iter().find(|level| !level.includes(&least)) {
+            let (least, other) = (&least.cpu, &other.cpu);
+            return Err(usage(format!(
+                "an object that needs `{least}` runs on no processor that has `{other}` only: name a level that both include, \
+                 such as `{}`",
+                self.cpu
+            )));
+        }
+        Ok(Target { upgrades, ..least })
     }
 
     /// Bytes of the vectors of leaf kernels.
@@ -492,6 +540,52 @@ mod tests {
         Triple::from_str(text).unwrap()
     }
 
+    const X86_LEVELS: [&str; 7] = [
+        "x86-64",
+        "x86-64-v3",
+        "x86-64-v3+vnni",
+        "x86-64-v4",
+        "x86-64-v4+vnni",
+        "x86-64-v4+vbmi",
+        "x86-64-v4+amx",
+    ];
+
+    /// An object holds the levels that are named, whatever their order, and needs the least of them.
+    #[test]
+    fn levels_are_chosen_by_name() {
+        let target = |levels: &[&str]| {
+            let target = Target::new(triple("x86_64-unknown-linux-gnu"), None).unwrap();
+            target.with_levels(&levels.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let names = |levels: &[&str]| {
+            let target = target(levels).unwrap();
+            target.levels().map(|level| level.cpu.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&["x86-64-v4", "x86-64"]), ["x86-64", "x86-64-v4"]);
+        assert_eq!(names(&["x86-64-v4+amx", "x86-64-v3", "x86-64-v3"]), ["x86-64-v3", "x86-64-v4+amx"]);
+        assert_eq!(names(&X86_LEVELS), X86_LEVELS);
+        let code = target(&["x86-64-v4+amx", "x86-64-v3"]).unwrap().level_code(|_| true).unwrap();
+        assert!(!code.bytes.is_empty());
+        for (wrong, why) in [
+            (
+                &["x86-64-v5"][..],
+                "there is no level `x86-64-v5`; known are x86-64, x86-64-v3, x86-64-v3+vnni,",
+            ),
+            (&[], "an object holds at least one level of x86-64, x86-64-v3,"),
+            (
+                &["x86-64-v3+vnni", "x86-64-v4"],
+                "an object that needs `x86-64-v3+vnni` runs on no processor that has `x86-64-v4` only",
+            ),
+        ] {
+            let error = target(wrong).unwrap_err();
+            assert_eq!(error.kind, Kind::Usage);
+            assert!(error.message.starts_with(why), "{error}");
+        }
+        let named = Target::new(triple("x86_64-unknown-linux-gnu"), Some("znver4")).unwrap();
+        let error = named.with_levels(&["x86-64".to_string()]).unwrap_err();
+        assert_eq!(error.message, "there is no level `x86-64`; known are znver4");
+    }
+
     #[test]
     fn a_back_end_that_is_left_out_is_named() {
         for (name, feature) in [
@@ -547,8 +641,10 @@ mod tests {
                 assert!(v3.features.contains(&feature), "{feature}");
             }
             let levels: Vec<&str> = target.levels().map(|level| level.cpu.as_str()).collect();
-            assert_eq!(levels, ["x86-64", "x86-64-v3", "x86-64-v4"]);
-            assert!(!target.level_code().unwrap().bytes.is_empty());
+            let mut wanted = X86_LEVELS.to_vec();
+            wanted.truncate(if text.contains("linux") { 7 } else { 6 });
+            assert_eq!(levels, wanted, "only Linux is asked for tiles");
+            assert!(!target.level_code(|_| true).unwrap().bytes.is_empty());
         }
         let named = Target::new(triple("x86_64-unknown-linux-gnu"), Some("x86-64-v3")).unwrap();
         assert!(named.upgrades.is_empty());
@@ -557,7 +653,7 @@ mod tests {
         let levels: Vec<&str> = arm.levels().map(|level| level.cpu.as_str()).collect();
         assert_eq!(levels, ["generic", "armv8.2-a+dotprod", "armv8.2-a+dotprod+bf16"]);
         let [dot, bf16] = &arm.upgrades[..] else { panic!("two levels above the baseline") };
-        assert!(!arm.level_code().unwrap().bytes.is_empty() && dot.adds_narrow_types_only(&arm));
+        assert!(!arm.level_code(|_| true).unwrap().bytes.is_empty() && dot.adds_narrow_types_only(&arm));
         assert!(dot.adds_narrow_products(&arm) && !dot.adds_bf16(&arm) && bf16.adds_narrow_types_only(dot));
         assert!(bf16.adds_bf16(dot) && !bf16.adds_narrow_products(dot));
         assert_eq!((arm.dot(), arm.wide.unwrap().dot), (Some(Signs::SIGNED), None));
@@ -596,9 +692,10 @@ mod tests {
         let several = || Target::new(triple("x86_64-unknown-linux-gnu"), None).unwrap();
         assert!(several().with_vector_width(128).unwrap().upgrades.is_empty());
         let names = |target: Target| target.levels().map(|level| level.cpu.clone()).collect::<Vec<_>>();
-        assert_eq!(names(several().with_vector_width(256).unwrap()), ["x86-64", "x86-64-v3"]);
-        assert_eq!(names(several().with_vector_width(512).unwrap()), ["x86-64", "x86-64-v3", "x86-64-v4"]);
-        assert_eq!(several().panel_isa(), Some(Isa::AVX2));
+        assert_eq!(names(several().with_vector_width(256).unwrap()), X86_LEVELS[..3]);
+        assert_eq!(names(several().with_vector_width(512).unwrap()), X86_LEVELS);
+        let longest = several().panel_isa().unwrap();
+        assert_eq!((longest.vector_bytes, several().whole_panel_isa()), (64, Some(Isa::AVX2)));
         let error = several().with_vector_width(192).unwrap_err();
         assert_eq!(error.message, "`x86-64` has vectors of 128, 256, 512 bits, not of 192");
     }
@@ -616,7 +713,7 @@ mod tests {
         ] {
             let target = Target::parse(text, None).unwrap();
             let levels: Vec<_> = target.levels().filter_map(|level| level.wide).collect();
-            assert_eq!(levels.len(), 2, "{text}");
+            assert_eq!(levels.len(), if text.contains("linux") { 6 } else { 5 }, "{text}");
             assert!(levels.iter().all(|isa| isa.convention == convention), "{text}");
             let windows = convention == Convention::Windows;
             let records = match text {
@@ -651,7 +748,7 @@ mod tests {
         for cpu in ["sapphirerapids", "emeraldrapids", "graniterapids"] {
             let levels: Vec<bool> = target(linux, cpu).levels().map(Target::has_tiles).collect();
             assert_eq!(levels, [false, true], "{cpu}");
-            assert!(!target(linux, cpu).level_code().unwrap().bytes.is_empty());
+            assert!(!target(linux, cpu).level_code(|_| true).unwrap().bytes.is_empty());
             for (bits, upgrades) in [(128, 0), (256, 0), (512, 1)] {
                 assert_eq!(target(linux, cpu).with_vector_width(bits).unwrap().upgrades.len(), upgrades);
             }

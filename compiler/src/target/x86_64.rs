@@ -1,5 +1,5 @@
 //! x86-64: the levels of the psABI, and processors by name. An object for no processor in particular holds its hot
-//! code for several levels, [`UPGRADES`] above the baseline; [`Requirement`] is what the processor must report for
+//! code for several levels, [`UPGRADES`] besides the baseline; [`Requirement`] is what the processor must report for
 //! one of them, and [`cpuid`] the code that asks it.
 
 mod caches;
@@ -19,11 +19,41 @@ use crate::vector::isa::{Convention, Isa};
 pub(super) struct Requirement {
     leaf1_ecx: u32,
     leaf7_ebx: u32,
+    leaf7_ecx: u32,
     leaf7_edx: u32,
+    /// Of the second part of leaf 7.
+    leaf7_1_eax: u32,
     extended_ecx: u32,
     xcr0: u32,
     /// A state that Linux saves for processes that have asked for it, by its number in XCR0.
     asks_for: Option<u32>,
+}
+
+impl Requirement {
+    const NOTHING: Requirement = Requirement {
+        leaf1_ecx: 0,
+        leaf7_ebx: 0,
+        leaf7_ecx: 0,
+        leaf7_edx: 0,
+        leaf7_1_eax: 0,
+        extended_ecx: 0,
+        xcr0: 0,
+        asks_for: None,
+    };
+
+    /// All of both.
+    const fn and(self, other: Requirement) -> Requirement {
+        Requirement {
+            leaf1_ecx: self.leaf1_ecx | other.leaf1_ecx,
+            leaf7_ebx: self.leaf7_ebx | other.leaf7_ebx,
+            leaf7_ecx: self.leaf7_ecx | other.leaf7_ecx,
+            leaf7_edx: self.leaf7_edx | other.leaf7_edx,
+            leaf7_1_eax: self.leaf7_1_eax | other.leaf7_1_eax,
+            extended_ecx: self.extended_ecx | other.extended_ecx,
+            xcr0: self.xcr0 | other.xcr0,
+            asks_for: if other.asks_for.is_some() { other.asks_for } else { self.asks_for },
+        }
+    }
 }
 
 /// The psABI's x86-64-v3, with all of v2: SSE3, SSSE3, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT and LAHF; FMA, MOVBE,
@@ -31,10 +61,9 @@ pub(super) struct Requirement {
 const REQUIRES_V3: Requirement = Requirement {
     leaf1_ecx: 1 | 1 << 9 | 1 << 12 | 1 << 13 | 1 << 19 | 1 << 20 | 1 << 22 | 1 << 23 | 7 << 27,
     leaf7_ebx: 1 << 3 | 1 << 5 | 1 << 8,
-    leaf7_edx: 0,
     extended_ecx: 1 | 1 << 5,
     xcr0: 0b110,
-    asks_for: None,
+    ..Requirement::NOTHING
 };
 
 /// The psABI's x86-64-v4: AVX-512 F, DQ, CD, BW and VL besides, with their masks, the upper halves of 16 registers and the
@@ -45,15 +74,24 @@ const REQUIRES_V4: Requirement = Requirement {
     ..REQUIRES_V3
 };
 
+/// AVX-VNNI: products of bytes in vectors of 256 bits, also of processors without AVX-512.
+const REQUIRES_AVX_VNNI: Requirement =
+    REQUIRES_V3.and(Requirement { leaf7_1_eax: 1 << 4, ..Requirement::NOTHING });
+
+/// AVX-512 VNNI: products of bytes. AVX-512 VBMI: any bytes of vectors.
+const REQUIRES_VNNI: Requirement =
+    REQUIRES_V4.and(Requirement { leaf7_ecx: 1 << 11, ..Requirement::NOTHING });
+const REQUIRES_VBMI: Requirement =
+    REQUIRES_VNNI.and(Requirement { leaf7_ecx: 1 << 1, ..Requirement::NOTHING });
+
 /// AMX with products of bytes and of bf16: its tiles and their configuration saved, the tiles after the process has asked for it. For
 /// objects whose other code is made for processors that have it.
 const REQUIRES_AMX: Requirement = Requirement {
     leaf1_ecx: 1 << 27,
-    leaf7_ebx: 0,
     leaf7_edx: 1 << 22 | 1 << 24 | 1 << 25,
-    extended_ecx: 0,
     xcr0: 1 << 17 | 1 << 18,
     asks_for: Some(18),
+    ..Requirement::NOTHING
 };
 
 /// A level above the baseline.
@@ -62,12 +100,19 @@ struct Upgrade {
     requires: Requirement,
 }
 
-/// The levels that an object for no processor in particular has code for, besides the baseline, from the least up. Each
-/// includes what the one before it requires.
+/// The levels that an object for no processor in particular has code for, besides the baseline; of two that a processor has it
+/// takes the later one. They are sets of features, not a chain: Alder Lake has AVX-VNNI and no AVX-512, Ice Lake the reverse.
 const UPGRADES: &[Upgrade] = &[
     Upgrade { cpu: "x86-64-v3", requires: REQUIRES_V3 },
+    Upgrade { cpu: "x86-64-v3+vnni", requires: REQUIRES_AVX_VNNI },
     Upgrade { cpu: "x86-64-v4", requires: REQUIRES_V4 },
+    Upgrade { cpu: "x86-64-v4+vnni", requires: REQUIRES_VNNI },
+    Upgrade { cpu: WITH_VBMI, requires: REQUIRES_VBMI },
 ];
+
+/// The level below that of the tiles, which is there where the system is asked for them.
+const WITH_VBMI: &str = "x86-64-v4+vbmi";
+const TILES: Upgrade = Upgrade { cpu: "x86-64-v4+amx", requires: REQUIRES_VBMI.and(REQUIRES_AMX) };
 
 // Features are enabled one by one: Cranelift's own presets leave `has_avx` and others out, and then every
 // vector FMA becomes four calls.
@@ -89,6 +134,9 @@ const CPUS: &[Row] = &[
     ("x86-64-v2", &[V2], 32 << 10, 256 << 10),
     ("x86-64-v3", &[V2, V3], 32 << 10, 256 << 10),
     ("x86-64-v4", &[V2, V3, V4], 32 << 10, 1 << 20),
+    ("x86-64-v3+vnni", &[V2, V3, &["has_avx_vnni"]], 32 << 10, 256 << 10),
+    ("x86-64-v4+vnni", &[V2, V3, V4, &["has_avx512vnni"]], 32 << 10, 1 << 20),
+    (WITH_VBMI, &[V2, V3, V4, &["has_avx512vbmi", "has_avx512vnni"]], 32 << 10, 1 << 20),
     ("haswell", &[V2, V3], 32 << 10, 256 << 10),
     ("broadwell", &[V2, V3], 32 << 10, 256 << 10),
     ("skylake", &[V2, V3], 32 << 10, 256 << 10),
@@ -157,8 +205,29 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         let target = single(triple, cpu)?;
         return Ok(Target { upgrades: with_tiles(&target).into_iter().collect(), ..target });
     }
-    let upgrades = UPGRADES.iter().map(|row| single(triple.clone(), row.cpu)).collect::<Result<_>>()?;
+    let mut upgrades: Vec<Target> =
+        UPGRADES.iter().map(|row| level(single(triple.clone(), row.cpu)?)).collect::<Result<_>>()?;
+    if asks_system(&triple)
+        && let Some(below) = upgrades.last()
+    {
+        upgrades.push(Target {
+            cpu: TILES.cpu.into(),
+            wide: below.wide.map(Isa::with_tiles),
+            ..below.clone()
+        });
+    }
     Ok(Target { upgrades, ..single(triple, BASELINE)? })
+}
+
+/// A processor as one level of several. Cranelift's code is that of the psABI's level: what the others add is for leaf kernels.
+fn level(target: Target) -> Result<Target> {
+    let features = target.features.iter().filter(|feature| [V2, V3, V4].concat().contains(feature));
+    Ok(Target { features: features.copied().collect(), ..target })
+}
+
+/// Whether the system saves tiles for those that ask.
+fn asks_system(triple: &Triple) -> bool {
+    matches!(triple.operating_system, OperatingSystem::Linux)
 }
 
 /// The same processor with its tiles, if it has them and the system saves them. Whether this process may use them shows at run
@@ -166,22 +235,23 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
 fn with_tiles(target: &Target) -> Option<Target> {
     let here = target.cpu == "native" && is_host(&target.triple);
     let has = if here { host_has_amx() } else { AMX_CPUS.contains(&target.cpu.as_str()) };
-    let asks = matches!(target.triple.operating_system, OperatingSystem::Linux);
+    let asks = asks_system(&target.triple);
     let isa = target
         .wide
         .filter(|isa| has && asks && isa.dot.is_some() && isa.vector_bytes == Isa::AVX512.vector_bytes)?;
     let cpu = format!("{}{WITH_AMX}", target.cpu);
-    Some(Target { cpu, wide: Some(Isa { has_tiles: true, ..isa }), upgrades: vec![], ..target.clone() })
+    Some(Target { cpu, wide: Some(isa.with_tiles()), upgrades: vec![], ..target.clone() })
 }
 
-/// Machine code of `int32_t level(void)`: how many of these upgrades, one after the other, the processor it runs on is
-/// good for.
-pub(super) fn level_code(upgrades: &[Target]) -> Result<LevelCode> {
-    let requirement = |target: &Target| {
-        let row = UPGRADES.iter().find(|row| row.cpu == target.cpu);
+/// Machine code of `int32_t level(void)`: which of these upgrades the processor it runs on is good for, each with the number of its
+/// bit.
+pub(super) fn level_code(upgrades: &[(usize, &Target)]) -> Result<LevelCode> {
+    let requirement = |&(bit, target): &(usize, &Target)| {
+        let row = UPGRADES.iter().chain([&TILES]).find(|row| row.cpu == target.cpu);
         let tiles = target.cpu.ends_with(WITH_AMX).then_some(REQUIRES_AMX);
         row.map(|row| row.requires)
             .or(tiles)
+            .map(|requires| (bit, requires))
             .ok_or_else(|| internal(format!("nothing tests for `{}`", target.cpu)))
     };
     let bytes = cpuid::code(&upgrades.iter().map(requirement).collect::<Result<Vec<_>>>()?)?;

@@ -29,6 +29,10 @@ const DIGIT_UNROLL: i64 = 4;
 /// Vectors that a product of bytes takes in between, where it is several instructions.
 const PRODUCT_TEMPS: usize = 2;
 
+/// Rows of a tile below which a part of a panel's columns is taken at a time: each vector of a panel would be loaded for too few
+/// products.
+const FEW_ROWS: usize = 3;
+
 /// Vectors of a panel's row that all rows take before the next ones, where elements are lanes: those that one instruction
 /// loads. The registers of the first ones are then free for those of the next step while the others are taken.
 const GROUP: usize = 2;
@@ -125,6 +129,8 @@ pub struct Facts<'a> {
     /// Whether steps of the last inner axis are neighbours in the left-hand side, all those that the loop writes out.
     pub neighbours: bool,
     pub row_axes: usize,
+    /// Whether there is one row, for certain.
+    pub one_row: bool,
     /// Whether finding a row's place by its number among all rows takes divisions.
     pub divides: bool,
     /// Whether whole tiles may read nothing but padding.
@@ -164,8 +170,6 @@ impl RegisterTile {
                 format!("multiples of {lanes} lanes that divide the {panel} columns of a panel"),
             ),
         };
-        let columns = pick.count("columns", panel, &columns)?;
-        let vectors = columns / lanes;
         // A row of the panel, with codes those as well, and an element of the left-hand side; where products take lanes, a
         // vector of each row's elements.
         let own_products = match facts.depth {
@@ -175,7 +179,7 @@ impl RegisterTile {
             _ => target.has_byte_products(),
         };
         let by_lane = facts.neighbours && !facts.codes && own_products && target.has_element_products();
-        let between = match own_products {
+        let between = |vectors: usize| match own_products {
             true => 0,
             false if facts.depth == PAIR_DEPTH && !sum.is_float() || target.has_element_products() => {
                 PRODUCT_TEMPS
@@ -183,9 +187,21 @@ impl RegisterTile {
             // Both halves of operands that are otherwise one.
             false => PRODUCT_TEMPS + vectors,
         };
-        let own = if by_lane { vectors + 1 } else { vectors };
-        let operands = if facts.codes { 2 * vectors } else { vectors } + usize::from(!by_lane) + between;
-        let fit = (target.vector_registers.saturating_sub(operands) / own).max(1);
+        // Registers of operands, those of each row, and the rows that fit.
+        let fit = |vectors: usize| {
+            let own = if by_lane { vectors + 1 } else { vectors };
+            let codes = if facts.codes { vectors } else { 0 };
+            let operands = vectors + codes + usize::from(!by_lane) + between(vectors);
+            (operands, own, (target.vector_registers.saturating_sub(operands) / own).max(1))
+        };
+        // Panels for longer vectors are taken in parts.
+        let whole = facts.one_row || facts.codes || facts.narrow || lanes == 1;
+        let vectors = panel / lanes;
+        let part = (1..=vectors).rev().find(|part| vectors.is_multiple_of(*part) && fit(*part).2 >= FEW_ROWS);
+        let part = part.filter(|_| !whole).unwrap_or(vectors);
+        let columns = pick.count("columns", part * lanes, &columns)?;
+        let vectors = columns / lanes;
+        let (operands, own, fit) = fit(vectors);
         let registers = Allowed::between(
             1,
             fit as i64,

@@ -27,6 +27,7 @@ fn facts(target: &Target, panel: usize) -> Facts<'_> {
         row_distance: Some(400),
         neighbours: true,
         row_axes: 1,
+        one_row: false,
         divides: false,
         has_taps: false,
         loops: None,

@@ -104,6 +104,36 @@ impl Isa {
         is_big_endian: false,
     };
 
+    /// The same machine with tiles.
+    pub fn with_tiles(self) -> Isa {
+        Isa { has_tiles: true, ..self }
+    }
+
+    /// The same machine without what serves integers of 8 and 16 bits, and bf16, only.
+    pub fn without_narrow_types(self) -> Isa {
+        Isa {
+            dot: None,
+            has_tiles: false,
+            has_bf16: false,
+            has_bf16_dot: false,
+            has_byte_permute: false,
+            ..self
+        }
+    }
+
+    /// Whether a machine has all that another one has. Products of bytes with different encodings are different features.
+    pub fn includes(self, other: Isa) -> bool {
+        let has = |own: bool, others: bool| own || !others;
+        self.vector_bytes >= other.vector_bytes
+            && (other.dot.is_none() || self.dot == other.dot && self.encoding == other.encoding)
+            && (self.encoding == other.encoding || other.encoding == Encoding::Vex)
+            && has(self.has_f16c, other.has_f16c)
+            && has(self.has_bf16, other.has_bf16)
+            && has(self.has_bf16_dot, other.has_bf16_dot)
+            && has(self.has_tiles, other.has_tiles)
+            && has(self.has_byte_permute, other.has_byte_permute)
+    }
+
     pub const AVX512: Isa = Isa {
         vector_bytes: 64,
         vector_registers: 32,

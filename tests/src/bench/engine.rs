@@ -80,6 +80,7 @@ pub struct Compiled {
     /// The C compiler's time for the shared library.
     pub link_ms: f64,
     pub object_bytes: u64,
+    pub code_bytes: u64,
     /// Peak of resident memory, less that of the program before it opened the model.
     pub bytes: Option<u64>,
     pub output_shapes: Vec<Vec<Option<Vec<usize>>>>,
@@ -159,7 +160,8 @@ fn compile(task: &CompileTask) -> Result<Compiled> {
     let compiled = session.compile(&options, &mut Quiet).map_err(|errors| problems(&errors))?;
     let object = task.library.with_extension("o");
     let mut file = File::create(&object).map_err(|error| format!("{}: {error}", object.display()))?;
-    compiled.artifact().and_then(|artifact| artifact.write_object(&mut file)).map_err(text)?;
+    let artifact = compiled.artifact().map_err(text)?;
+    artifact.write_object(&mut file).map_err(text)?;
     let compile_time = start.elapsed();
     let bytes = meter.peak();
     let start = Instant::now();
@@ -173,6 +175,7 @@ fn compile(task: &CompileTask) -> Result<Compiled> {
         compile_ms: milliseconds(compile_time),
         link_ms: milliseconds(link_time),
         object_bytes: file.metadata().map_err(|error| error.to_string())?.len(),
+        code_bytes: artifact.stats.code_bytes,
         bytes,
         output_shapes: output_shapes.collect::<Result<_>>()?,
     })

@@ -5,6 +5,7 @@
 pub mod accuracy;
 pub mod algorithm;
 pub mod chart;
+pub mod defaults;
 pub mod engine;
 pub mod gemm;
 pub mod machine;

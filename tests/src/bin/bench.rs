@@ -14,7 +14,7 @@ use onnxc_tests::bench::engine::{self, Engine};
 use onnxc_tests::bench::gemm::Product;
 use onnxc_tests::bench::plan::{self, Sizes};
 use onnxc_tests::bench::running::{self, Failure, Report, Settings};
-use onnxc_tests::bench::{Result, accuracy, algorithm, chart, gemm, table};
+use onnxc_tests::bench::{Result, accuracy, algorithm, chart, defaults, gemm, table};
 use onnxc_tests::onnx_env;
 use serde::Serialize;
 
@@ -37,7 +37,7 @@ struct Args {
     /// Seconds of an engine in a round
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     seconds: f64,
-    /// Folder for benchmarks.md, benchmarks.svg and benchmarks.json, for accuracy.md and accuracy.json, or for gemm.md and gemm.json (default: target/bench)
+    /// Folder for benchmarks.md, benchmarks.svg and benchmarks.json, for accuracy.md and accuracy.json, for defaults.json, or for gemm.md and gemm.json (default: target/bench)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Engines to compare with: onnxruntime, openvino, both or none
@@ -52,6 +52,9 @@ struct Args {
     /// Compare the outputs with the model evaluated in f64, instead of the time
     #[arg(long, conflicts_with = "gemm")]
     accuracy: bool,
+    /// Compare objects for no processor in particular with those for this machine's: times, bytes of objects and of code
+    #[arg(long, conflicts_with_all = ["gemm", "accuracy", "mcpu"])]
+    defaults: bool,
     /// Python interpreter that has the packages (default: an environment with pinned versions, made under target/)
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
@@ -116,6 +119,11 @@ fn bench(args: &Args) -> Result<bool> {
         let report = gemm::run(&settings, &args.gemm, &progress)?;
         println!("{}", gemm::table(&report));
         write(&out, &[("gemm.md", gemm::document(&report)), ("gemm.json", json(&report)?)])?;
+        report.failures
+    } else if args.defaults {
+        let report = defaults::run(&settings, &models, &progress)?;
+        println!("{}", defaults::table(&report));
+        write(&out, &[("defaults.json", json(&report)?)])?;
         report.failures
     } else {
         let report = running::run(&settings, &models, &progress)?;

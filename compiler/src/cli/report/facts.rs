@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde::Serialize;
+
 use crate::cli::bench::{self, Share};
 use crate::cli::check::to_json;
 use crate::cli::data::{self, Symbols};
@@ -59,6 +61,7 @@ pub struct Block {
 }
 
 /// The code that there is for one level of processors.
+#[derive(Serialize)]
 pub struct Level {
     pub cpu: String,
     pub kernels: usize,

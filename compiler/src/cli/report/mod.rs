@@ -1,7 +1,7 @@
 //! `onnxc report`: a page about a model as it was compiled and measured, in one file that loads nothing else.
 
 mod against;
-mod facts;
+pub(crate) mod facts;
 mod hot;
 mod page;
 mod picture;

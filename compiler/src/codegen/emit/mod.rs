@@ -14,7 +14,7 @@ mod object;
 mod weights;
 mod write;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -109,14 +109,18 @@ pub struct Kernels {
 impl Kernels {
     /// Whether there is anything to choose when the object runs.
     pub fn has_upgrades(&self) -> bool {
-        let mut open = vec![self];
+        self.levels().len() > 1
+    }
+
+    /// The levels that kernels have versions for.
+    pub fn levels(&self) -> BTreeSet<usize> {
+        let (mut open, mut levels) = (vec![self], BTreeSet::new());
         while let Some(kernels) = open.pop() {
-            if kernels.groups.values().any(|kernel| kernel.versions.len() > 1) {
-                return true;
-            }
+            let versions = kernels.groups.values().flat_map(|kernel| &kernel.versions);
+            levels.extend(versions.map(|version| version.level));
             open.extend(kernels.bodies.values().flatten());
         }
-        false
+        levels
     }
 }
 
@@ -200,7 +204,7 @@ pub fn emit(
     let mut unit = object::Unit::new(&host.name, target, options.unwind)?;
     unit.declare_weights(plan.weight_bytes)?;
     if kernels.has_upgrades() {
-        unit.define_level(target)?;
+        unit.define_level(target, &kernels.levels())?;
     }
     let message = message::define(&mut unit)?;
     let (placed, kernel_bytes) = place_kernels(&mut unit, &host, &codes, target)?;

@@ -7,7 +7,7 @@
 //! Every function is local to the object; the public entry points are global names added beside the local
 //! ones, so that no reference inside the object can be pre-empted and none needs a dynamic relocation.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::control::ControlPlane;
@@ -219,9 +219,9 @@ impl Unit {
     }
 
     /// Adds the test of the processor, and the word that keeps its result.
-    pub fn define_level(&mut self, target: &Target) -> Result<()> {
+    pub fn define_level(&mut self, target: &Target, used: &BTreeSet<usize>) -> Result<()> {
         let function = self.declare("level", &self.signature(&[], Some(types::I32)))?;
-        let LevelCode { bytes, stack } = target.level_code()?;
+        let LevelCode { bytes, stack } = target.level_code(|level| used.contains(&level))?;
         // It leaves the stack as it is where unwinders ask for records.
         self.place(function, &MachineCode { bytes, alignment: 16, stack, unwind: vec![] })?;
         let name = format!("{}.known_level", self.name);
@@ -667,7 +667,7 @@ mod tests {
         const NO_BITS: u64 = 8;
         let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), None).unwrap();
         let mut unit = Unit::new("model", &target, true).unwrap();
-        unit.define_level(&target).unwrap();
+        unit.define_level(&target, &BTreeSet::from([1])).unwrap();
         let elf = unit.finish(&Data::bytes(vec![0; 64].into()), &[], &[]).unwrap().object.write().unwrap();
         let zeros: Vec<_> = sections(&elf).into_iter().filter(|&(kind, ..)| kind == NO_BITS).collect();
         assert_eq!(zeros, [(NO_BITS, 4, 4)]);

@@ -103,8 +103,8 @@ impl<'p> Machine<'p, '_> {
     pub(super) fn kernel(&mut self, a: &Activation<'p>, kernel: KernelId, buffers: &[u64]) -> Outcome<i32> {
         let versions: &'p [Version] = &self.program.kernels[kernel].versions;
         let own = a.frame()?;
-        let level = self.memory.load(Type::I64, own + frame::LEVEL as u64)?;
-        let number = versions.iter().rposition(|version| (version.level as i64) < level).unwrap_or(0);
+        let levels = self.memory.load(Type::I64, own + frame::LEVEL as u64)?;
+        let number = versions.iter().rposition(|version| levels >> version.level & 1 != 0).unwrap_or(0);
         let version = &versions[number];
         let array = match self.program.buffers.at {
             Some(at) => a.environment.workspace + at as u64,

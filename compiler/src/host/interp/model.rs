@@ -71,8 +71,8 @@ pub struct Arguments {
     pub options: Option<BTreeMap<i64, i64>>,
     /// How many allocations are granted.
     pub grants: usize,
-    /// The level of processors.
-    pub level: usize,
+    /// The levels that the processor is good for, a bit each.
+    pub levels: i64,
 }
 
 impl Arguments {
@@ -281,7 +281,7 @@ impl<'g> Model<'g> {
             workspace_bytes,
             options: Some(fields),
             grants: usize::MAX,
-            level: 0,
+            levels: 1,
         })
     }
 
@@ -313,7 +313,7 @@ impl<'g> Model<'g> {
         });
         let mut execute = |memory: &mut Memory, call: &KernelCall<'_>| self.kernel(memory, call, run);
         let mut machine = Machine::new(&self.program, memory, self.weights.clone(), &mut execute);
-        (machine.grants, machine.level) = (arguments.grants, arguments.level);
+        (machine.grants, machine.levels) = (arguments.grants, arguments.levels);
         let array = |at: usize| if arrays[at] { tensors[at] as i64 } else { 0 };
         let parameters = [
             array(0),

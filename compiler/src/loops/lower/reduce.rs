@@ -426,26 +426,27 @@ impl Lowering<'_> {
         for channel in places.iter_mut().filter_map(|place| place.last_mut()) {
             *channel = channel.add(&lane_index);
         }
-        self.for_results(job, &places, lane, width, &mut |cx, acc| {
+        self.for_results(job, job.dtype, &places, lane, width, &mut |cx, acc| {
             cx.reduce_elements(job, &places, acc, lane, width)
         })
     }
 
-    /// Registers for the results at `places`, in which channels have `lane`; `add` combines the elements in them, or in others that it
-    /// gives, then they are stored.
+    /// Registers of a type for the results at `places`, in which channels have `lane`; `add` combines the elements in them, or in
+    /// others that it gives, then they are stored.
     fn for_results(
         &mut self,
         job: &Job,
+        sum: DType,
         places: &[Vec<Index>],
         lane: Var,
         width: usize,
         add: &mut dyn FnMut(&mut Self, Local) -> Result<Local>,
     ) -> Result<()> {
-        let acc = self.kernel.local("acc", job.dtype, &[places.len(), width], width);
+        let acc = self.kernel.local("acc", sum, &[places.len(), width], width);
         let at = |block: usize| sum_at(block, lane, width);
         let lanes = self.scope(|cx| {
             for block in 0..places.len() {
-                cx.push(Stmt::Set { local: acc, at: at(block), value: identity(job.op, job.dtype)? });
+                cx.push(Stmt::Set { local: acc, at: at(block), value: identity(job.op, sum)? });
             }
             Ok(())
         })?;
@@ -454,6 +455,7 @@ impl Lowering<'_> {
         let stmts = self.scope(|cx| {
             for (block, place) in places.iter().enumerate() {
                 let value = Expr::Get { local: acc, at: at(block) };
+                let value = if sum == job.dtype { value } else { Expr::cast(job.dtype, value) };
                 cx.overrides.insert(job.anchor, Override::Expr(value));
                 cx.memo.last_mut().expect("a scope is open").clear();
                 cx.store_outputs(place)?;

@@ -32,7 +32,7 @@ const RELEASE: [u32; 24] = [
     0x9100_03e0, //         mov  x0, sp
     0xd280_1408, //         mov  x8, #160          // uname
     0xd400_0001, //         svc  #0
-    0x5280_0009, //         mov  w9, #0            // levels
+    0x5280_0009, //         mov  w9, #0            // the requirements that are met
     0x5280_000c, //         mov  w12, #0           // the release, 16 bits for each of two numbers
     0xb500_0000, //         cbnz x0, end
     0x9102_0bea, //         add  x10, sp, #130
@@ -66,31 +66,40 @@ const END: [u32; 3] = [
     0xd65f_03c0, //      ret
 ];
 
-/// The words that count a level where its requirement is met, and jump to the end where it is not, by the last but one.
-fn test(wanted: Requirement) -> [u32; 5] {
+/// The words that jump where a field is too small, by the last.
+fn test(wanted: Requirement) -> [u32; 4] {
     let Requirement { register: (crm, op2), lowest_bit, least } = wanted;
     [
         0xd538_000a | crm << 8 | op2 << 5,                       // mrs  x10, register
         0xd340_014a | lowest_bit << 16 | (lowest_bit + 3) << 10, // ubfx x10, x10, #lowest_bit, #4
         0xf100_015f | least << 10,                               // cmp  x10, #least
-        0x5400_0003,                                             // b.lo end
-        0x1100_0529,                                             // add  w9, w9, #1
+        0x5400_0003,                                             // b.lo next
     ]
 }
 
-/// `int32_t level(void)`: how many of the requirements, from the first on, are met.
-pub fn code(requirements: &[Requirement]) -> Result<Vec<u8>> {
+/// The word that notes that the requirements of a level are met.
+fn note(level: usize) -> u32 {
+    0x3200_0129 | ((32 - level as u32) % 32) << 16 // orr w9, w9, #(1 << level)
+}
+
+/// `int32_t level(void)`: for each level whether all that it requires is there, at the bit of its number.
+pub fn code(levels: &[(usize, &[Requirement])]) -> Result<Vec<u8>> {
     let mut words = RELEASE.to_vec();
-    let mut to_end = TO_END.to_vec();
-    for &wanted in requirements {
-        if wanted.lowest_bit > 60 || wanted.least > 15 {
-            return Err(Error::internal(Stage::Codegen, format!("no field of four bits: {wanted:?}")));
+    for &(level, requirements) in levels {
+        let mut jumps = vec![];
+        for &wanted in requirements {
+            if wanted.lowest_bit > 60 || wanted.least > 15 || level > 30 {
+                return Err(Error::internal(Stage::Codegen, format!("no field of four bits: {wanted:?}")));
+            }
+            jumps.push(words.len() + 3);
+            words.extend(test(wanted));
         }
-        to_end.push(words.len() + 3);
-        words.extend(test(wanted));
+        words.push(note(level));
+        let next = words.len();
+        jumps.into_iter().for_each(|at| words[at] |= ((next - at) as u32) << DISTANCE);
     }
     let end = words.len();
-    to_end.into_iter().for_each(|at| words[at] |= ((end - at) as u32) << DISTANCE);
+    TO_END.into_iter().for_each(|at| words[at] |= ((end - at) as u32) << DISTANCE);
     words.extend(END);
     Ok(words.into_iter().flat_map(u32::to_le_bytes).collect())
 }
@@ -118,7 +127,8 @@ mod tests {
     /// An independent disassembler reads what the comments say.
     #[test]
     fn words_are_the_instructions_beside_them() {
-        let lines = listing(&code(&[DOT_PRODUCTS, BF16_CONVERSIONS]).unwrap());
+        let both = [DOT_PRODUCTS, BF16_CONVERSIONS];
+        let lines = listing(&code(&[(0, &[DOT_PRODUCTS]), (1, &both)]).unwrap());
         let wanted = [
             "sub sp, sp, #0x190",
             "mov x0, sp",
@@ -126,7 +136,7 @@ mod tests {
             "svc #0",
             "mov w9, #0",
             "mov w12, #0",
-            "cbnz x0, #0x88",
+            "cbnz x0, #0x98",
             "add x10, sp, #0x82",
             "mov w13, #2",
             "mov w11, #0",
@@ -143,46 +153,54 @@ mod tests {
             "mov w11, #0xb",
             "movk w11, #4, lsl #16",
             "cmp w12, w11",
-            "b.lo #0x88",
+            "b.lo #0x98",
             "mrs x10, id_aa64isar0_el1",
             "ubfx x10, x10, #0x2c, #4",
             "cmp x10, #1",
-            "b.lo #0x88",
-            "add w9, w9, #1",
+            "b.lo #0x74",
+            "orr w9, w9, #1",
+            "mrs x10, id_aa64isar0_el1",
+            "ubfx x10, x10, #0x2c, #4",
+            "cmp x10, #1",
+            "b.lo #0x98",
             "mrs x10, id_aa64isar1_el1",
             "ubfx x10, x10, #0x2c, #4",
             "cmp x10, #1",
-            "b.lo #0x88",
-            "add w9, w9, #1",
+            "b.lo #0x98",
+            "orr w9, w9, #2",
             "mov w0, w9",
             "add sp, sp, #0x190",
             "ret",
         ];
         assert_eq!(lines, wanted);
-        assert!(code(&[Requirement { lowest_bit: 61, ..ALWAYS }]).is_err());
+        assert!(code(&[(0, &[Requirement { lowest_bit: 61, ..ALWAYS }])]).is_err());
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn processors_and_systems_answer() {
         use crate::leaf::aarch64::runner::Runner;
-        let level = |options: &[&str], requirements: &[Requirement]| {
+        let level = |options: &[&str], levels: &[&[Requirement]]| {
             let mut runner = Runner::start(options)?;
-            Some(runner.call(&code(requirements).unwrap(), &mut [], &[], (0, 0)))
+            let levels: Vec<_> = levels.iter().copied().enumerate().collect();
+            Some(runner.call(&code(&levels).unwrap(), &mut [], &[], (0, 0)))
         };
-        let of = |cpu: &str, requirements: &[Requirement]| level(&["-cpu", cpu], requirements);
-        let Some(none) = of("cortex-a53", &[DOT_PRODUCTS]) else { return };
+        let of = |cpu: &str, levels: &[&[Requirement]]| level(&["-cpu", cpu], levels);
+        let dot = &[DOT_PRODUCTS][..];
+        let Some(none) = of("cortex-a53", &[dot]) else { return };
         assert_eq!(none, 0);
         for (cpu, wanted) in [("cortex-a72", 0), ("cortex-a76", 1), ("neoverse-n1", 1), ("max", 1)] {
-            assert_eq!(of(cpu, &[DOT_PRODUCTS]), Some(wanted), "{cpu}");
+            assert_eq!(of(cpu, &[dot]), Some(wanted), "{cpu}");
         }
-        for (cpu, wanted) in [("cortex-a72", 0), ("cortex-a76", 1), ("max", 2)] {
-            assert_eq!(of(cpu, &[DOT_PRODUCTS, BF16_CONVERSIONS]), Some(wanted), "{cpu}");
+        for (cpu, wanted) in [("cortex-a72", 0), ("cortex-a76", 1), ("max", 3)] {
+            assert_eq!(of(cpu, &[dot, &[DOT_PRODUCTS, BF16_CONVERSIONS]]), Some(wanted), "{cpu}");
         }
         assert_eq!(of("cortex-a53", &[]), Some(0));
-        assert_eq!(of("cortex-a53", &[ALWAYS, ALWAYS]), Some(2));
-        assert_eq!(of("cortex-a53", &[ALWAYS, DOT_PRODUCTS, ALWAYS]), Some(1));
-        assert_eq!(of("max", &[NEVER, ALWAYS]), Some(0));
+        // Levels are no chain: each is tested, whatever the others are.
+        let (always, never) = (&[ALWAYS][..], &[NEVER][..]);
+        assert_eq!(of("cortex-a53", &[always, always]), Some(0b11));
+        assert_eq!(of("cortex-a53", &[always, dot, always, &[]]), Some(0b1101));
+        assert_eq!(of("max", &[never, always, &[ALWAYS, NEVER], &[NEVER, ALWAYS]]), Some(0b10));
         // Releases in which the registers can be read, and those in which reading them ends the program.
         for (release, wanted) in [
             ("4.11.0", 1),
@@ -195,7 +213,7 @@ mod tests {
             ("3.99.0", 0),
             ("unknown", 0),
         ] {
-            assert_eq!(level(&["-cpu", "max", "-r", release], &[DOT_PRODUCTS]), Some(wanted), "{release}");
+            assert_eq!(level(&["-cpu", "max", "-r", release], &[dot]), Some(wanted), "{release}");
         }
     }
 }

@@ -38,11 +38,12 @@ impl<'p> Writer<'_, '_, 'p> {
         if others.len() == 0 {
             return self.version(least, array);
         }
-        let (join, level) = (self.code.block(), self.environment.level()?);
+        let (join, levels) = (self.code.block(), self.environment.level()?);
         self.code.b.append_block_param(join, types::I32);
         for version in others.rev() {
             let (this, lesser) = (self.code.block(), self.code.block());
-            let good = self.code.icmp_imm(IntCC::SignedGreaterThan, level, version.0.level as i64);
+            let own = self.code.b.ins().band_imm_s(levels, 1 << version.0.level);
+            let good = self.code.icmp_imm(IntCC::NotEqual, own, 0);
             self.code.branch(good, this, lesser);
             self.code.b.switch_to_block(this);
             let result = self.version(version, array)?;

@@ -214,8 +214,8 @@ impl Writer<'_, '_, '_> {
         Ok(())
     }
 
-    /// One more than the level that the processor is good for. It is tested in the first run, or in those that several
-    /// threads begin before the first has stored the result.
+    /// The levels that the processor is good for, a bit each, of which the baseline has the lowest. They are tested in the first run,
+    /// or in those that several threads begin before the first has stored the result.
     pub(super) fn level(&mut self) -> Value {
         let Some(test) = self.code.unit.level() else { return self.code.int(1) };
         let word = self.code.data_addr(test.known, true);
@@ -224,8 +224,9 @@ impl Writer<'_, '_, '_> {
         let known = self.code.b.ins().atomic_load(types::I32, MemFlagsData::trusted(), word);
         self.code.b.ins().brif(known, next, &[known.into()], unknown, &[]);
         self.code.b.switch_to_block(unknown);
-        let level = self.code.call(test.function, &[]);
-        let level = self.code.add(level, 1);
+        let upgrades = self.code.call(test.function, &[]);
+        let upgrades = self.code.b.ins().iadd(upgrades, upgrades);
+        let level = self.code.b.ins().bor_imm_s(upgrades, 1);
         self.code.b.ins().atomic_store(MemFlagsData::trusted(), level, word);
         self.code.jump(next, &[level]);
         self.code.b.switch_to_block(next);

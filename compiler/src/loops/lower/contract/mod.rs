@@ -189,6 +189,7 @@ impl Lowering<'_> {
             row_distance: self.distance(&probe, true)?,
             neighbours: self.distance(&probe, false)? == Some(self.graph.ty(lhs).dtype.size() as i64),
             row_axes: *m,
+            one_row: product(&self.graph.ty(out).shape[*batch..*batch + *m]) == Dim::ONE,
             divides: self.rows_divide(&probe)?,
             has_taps: !left_out.is_empty(),
             loops: left_out.first_axis(),

@@ -43,11 +43,13 @@ impl Quad {
 }
 
 impl Lowering<'_> {
-    /// Whether a reduction adds up products of bytes in quads.
+    /// Whether a reduction adds up products of bytes in quads. Sums of floats are the same ones: windows have so few taps that all are
+    /// integers which f32 holds.
     pub(super) fn adds_quads(&mut self, job: &Job, channels: &Dim) -> Result<bool> {
         let fits = self.target.is_leaf
             && self.target.joins_bytes()
-            && (job.op, job.dtype) == (ReduceFn::Sum, DType::I32)
+            && job.op == ReduceFn::Sum
+            && matches!(job.dtype, DType::I32 | DType::F32)
             && job.written_out == job.reduced.len()
             && quads_hold(job.reduced.iter(), channels);
         if !fits {
@@ -113,7 +115,7 @@ impl Lowering<'_> {
                         cx.for_each("x", &run.count, LoopKind::Serial, |cx, piece| {
                             let places = places(run, &piece);
                             let quads = cx.quads(job, &places)?;
-                            cx.for_results(job, &places, lane, width, &mut |cx, acc| {
+                            cx.for_results(job, DType::I32, &places, lane, width, &mut |cx, acc| {
                                 cx.add_quads(&quads, (&words, weights), acc, lane, width)
                             })
                         })?;

@@ -1,0 +1,226 @@
+//! The versions of kernels of objects for no processor in particular: each level that this machine has runs as it would on a
+//! processor without the better ones, and sums of integers are the same at all of them.
+
+#![cfg(target_arch = "x86_64")]
+
+use std::arch::is_x86_feature_detected as has;
+use std::time::Instant;
+
+use onnxc::cli::session::Loaded;
+use onnxc::codegen::emit::Kernels;
+use onnxc::graph::{DType, Tensor};
+use onnxc::import::{ImportOptions, NoExternalData};
+use onnxc::native::{self, Call};
+use onnxc::target::Target;
+use onnxc::tuning::Goal;
+use onnxc::{Compiled, Options, Quiet, interp};
+use onnxc_proto::build::{self, int, ints, node};
+use onnxc_proto::{ModelProto, TensorProto};
+use prost::Message;
+
+const U8: i32 = 2;
+const I8: i32 = 3;
+const I16: i32 = 5;
+const I32: i32 = 6;
+
+fn portable() -> Target {
+    Target::new(Target::host().unwrap().triple, None).unwrap()
+}
+
+fn compile(model: &ModelProto, target: Target, opt_level: u8) -> Compiled {
+    let options = Options {
+        name: "model".into(),
+        target,
+        opt_level,
+        exact: false,
+        goal: Goal::Speed,
+        import: ImportOptions::default(),
+        profile: false,
+    };
+    let compiled = onnxc::compile(model.encode_to_vec().into(), &NoExternalData, &options, &mut Quiet);
+    compiled.unwrap_or_else(|errors| panic!("{errors:?}"))
+}
+
+/// Whether a processor with all that a level needs is here. That of the tiles is asked of the system by the object for `native`.
+fn is_here(level: &str) -> bool {
+    let v3 = has!("avx2") && has!("fma") && has!("bmi2") && has!("f16c") && has!("lzcnt") && has!("movbe");
+    let v4 =
+        v3 && has!("avx512f") && has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl");
+    match level {
+        "x86-64" => true,
+        "x86-64-v3" => v3,
+        "x86-64-v3+vnni" => v3 && has!("avxvnni"),
+        "x86-64-v4" => v4,
+        "x86-64-v4+vnni" => v4 && has!("avx512vnni"),
+        "x86-64-v4+vbmi" => v4 && has!("avx512vnni") && has!("avx512vbmi"),
+        "x86-64-v4+amx" => !Target::host().unwrap().upgrades.is_empty(),
+        _ => panic!("{level}"),
+    }
+}
+
+/// Keeps of each kernel what a processor runs for which a level is the best one; gives how many are not of the baseline.
+fn keep(kernels: &mut Kernels, level: usize, target: &Target) -> usize {
+    let levels: Vec<&Target> = target.levels().collect();
+    let mut better = 0;
+    for kernel in kernels.groups.values_mut() {
+        let included = |own: usize| levels[level].includes(levels[own]);
+        let best = kernel.versions.iter().rposition(|version| included(version.level)).unwrap();
+        let mut version = kernel.versions.swap_remove(best);
+        better += usize::from(version.level > 0);
+        version.level = 0;
+        kernel.versions = vec![version];
+    }
+    for body in kernels.bodies.values_mut().flatten() {
+        better += keep(body, level, target);
+    }
+    better
+}
+
+fn bytes(seed: u64, count: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    // Extremes are frequent: where sums would saturate.
+    (0..count)
+        .map(|_| if random.bool() { [0, 127, 128, 255][random.usize(0..4)] } else { random.u8(..) })
+        .collect()
+}
+
+fn constant(name: &str, data_type: i32, dims: &[i64], seed: u64) -> TensorProto {
+    let size = if data_type == I16 { 2 } else { 1 };
+    let count = dims.iter().product::<i64>() as usize * size;
+    TensorProto {
+        name: name.into(),
+        data_type,
+        dims: dims.to_vec(),
+        raw_data: bytes(seed, count).into(),
+        ..Default::default()
+    }
+}
+
+fn tensor(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
+    Tensor::new(dtype, shape.to_vec(), bytes(seed, shape.iter().product()).into())
+}
+
+/// Matrix products and convolutions of bytes of both kinds, with odd sizes, zero points, groups and rows of any number.
+fn products() -> ModelProto {
+    let inputs = vec![
+        build::value("a", U8, &["n", "67"]),
+        build::value("b", I8, &["n", "64"]),
+        build::value("one", U8, &["1", "130"]),
+        build::value("x", U8, &["1", "32", "9", "11"]),
+        build::value("s", I8, &["1", "5", "7", "8"]),
+    ];
+    let outputs = ["ab", "ub", "bb", "ob", "wide", "deep", "strided", "signed"];
+    let convolution = |name: &'static str, inputs: &[&str], group: i64, strides: i64, pad: i64| {
+        let node = node("ConvInteger", inputs, &[name]).with(int("group", group));
+        node.with(ints("strides", &[strides; 2])).with(ints("pads", &[pad; 4]))
+    };
+    let nodes = vec![
+        node("MatMulInteger", &["a", "wab", "za"], &["ab"]),
+        node("MatMulInteger", &["a", "wub", "za", "zu"], &["ub"]),
+        node("MatMulInteger", &["b", "wbb"], &["bb"]),
+        node("MatMulInteger", &["one", "wob"], &["ob"]),
+        convolution("wide", &["x", "ww", "za"], 1, 1, 1),
+        convolution("deep", &["x", "wd", "za"], 32, 1, 1),
+        convolution("strided", &["x", "wd", "za"], 32, 2, 0),
+        convolution("signed", &["s", "ws"], 1, 1, 0),
+    ];
+    let values = outputs.map(|name| build::untyped(name)).to_vec();
+    let typed = values.into_iter().map(|value| onnxc_proto::ValueInfoProto {
+        name: value.name.clone(),
+        ..build::value(&value.name, I32, rank(&value.name))
+    });
+    let mut graph = build::graph(inputs, nodes, typed.collect());
+    for (name, data_type, dims, seed) in [
+        ("wab", I8, &[67, 50][..], 1),
+        ("wub", U8, &[67, 33], 2),
+        ("wbb", I8, &[64, 96], 3),
+        ("wob", I8, &[130, 70], 4),
+        ("ww", I8, &[40, 32, 3, 3], 5),
+        ("wd", I8, &[32, 1, 3, 3], 6),
+        ("ws", I8, &[7, 5, 3, 2], 7),
+        ("za", U8, &[], 8),
+        ("zu", U8, &[], 9),
+    ] {
+        graph.initializer.push(constant(name, data_type, dims, seed));
+    }
+    build::model(21, graph)
+}
+
+fn rank(name: &str) -> &'static [&'static str] {
+    match name {
+        "ab" => &["n", "50"],
+        "ub" => &["n", "33"],
+        "bb" => &["n", "96"],
+        "ob" => &["1", "70"],
+        "wide" => &["1", "40", "9", "11"],
+        "deep" => &["1", "32", "9", "11"],
+        "strided" => &["1", "32", "4", "5"],
+        _ => &["1", "7", "5", "7"],
+    }
+}
+
+#[test]
+fn integers_are_the_same_at_every_level() {
+    let (model, target) = (products(), portable());
+    let plain = compile(&model, target.clone(), 0).graph;
+    let mut ran = vec![];
+    for (at, level) in target.levels().enumerate() {
+        if !is_here(&level.cpu) {
+            continue;
+        }
+        let mut compiled = compile(&model, target.clone(), 3);
+        let better = keep(&mut compiled.kernels, at, &target);
+        assert_eq!(better > 0, at > 0, "{}", level.cpu);
+        ran.push(level.cpu.as_str());
+        let graph = compiled.graph.clone();
+        let loaded = Loaded::new(compiled, Instant::now()).unwrap();
+        for rows in [0, 1, 3, 16, 40] {
+            let inputs = [
+                tensor(DType::U8, &[rows, 67], 10),
+                tensor(DType::I8, &[rows, 64], 11),
+                tensor(DType::U8, &[1, 130], 12),
+                tensor(DType::U8, &[1, 32, 9, 11], 13),
+                tensor(DType::I8, &[1, 5, 7, 8], 14),
+            ];
+            let wanted = interp::run(&plain, &inputs).unwrap();
+            let inputs = inputs.map(Some);
+            let shapes = native::output_shapes(&graph, &inputs).unwrap();
+            let found = loaded.model().unwrap().run_guarded(&inputs, &shapes, &Call::default()).unwrap();
+            for ((name, _), (found, wanted)) in graph.outputs.iter().zip(found.iter().zip(&wanted)) {
+                assert_eq!(found, wanted, "{name} of {rows} rows at {}", level.cpu);
+            }
+        }
+    }
+    assert!(ran.contains(&"x86-64"), "{ran:?}");
+}
+
+/// The object itself takes a version that this processor has, and its results are those.
+#[test]
+fn objects_find_their_level() {
+    let (model, target) = (products(), portable());
+    let inputs = [
+        tensor(DType::U8, &[5, 67], 20),
+        tensor(DType::I8, &[5, 64], 21),
+        tensor(DType::U8, &[1, 130], 22),
+        tensor(DType::U8, &[1, 32, 9, 11], 23),
+        tensor(DType::I8, &[1, 5, 7, 8], 24),
+    ];
+    let wanted = interp::run(&compile(&model, target.clone(), 0).graph, &inputs).unwrap();
+    let names: Vec<String> = target.levels().map(|level| level.cpu.clone()).collect();
+    let pairs = names.iter().flat_map(|least| names.iter().map(move |other| [least.clone(), other.clone()]));
+    let inputs = inputs.map(Some);
+    let pairs = pairs.filter(|[least, other]| is_here(least) && least != other).map(|pair| pair.to_vec());
+    for levels in pairs.chain([names.clone()]) {
+        // Not every pair is one of an object: that of Alder Lake and of Skylake.
+        let Ok(target) = target.clone().with_levels(&levels) else { continue };
+        if !is_here(&target.cpu) {
+            continue;
+        }
+        let compiled = compile(&model, target, 3);
+        let graph = compiled.graph.clone();
+        let loaded = Loaded::new(compiled, Instant::now()).unwrap();
+        let shapes = native::output_shapes(&graph, &inputs).unwrap();
+        let found = loaded.model().unwrap().run_guarded(&inputs, &shapes, &Call::default()).unwrap();
+        assert_eq!(found, wanted, "{levels:?}");
+    }
+}
