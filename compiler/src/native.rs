@@ -13,7 +13,7 @@ pub mod kernel;
 
 use std::ffi::{CStr, OsString, c_void};
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
@@ -21,8 +21,10 @@ use std::sync::Mutex;
 use cranelift_entity::SecondaryMap;
 use libloading::Library;
 use onnxc_runtime_support::{Model as Descriptor, Options as RunOptions, Pool, Status, abi};
+use target_lexicon::Triple;
 
-use crate::error::{Error, Kind, Result, Stage, without};
+use crate::codegen::emit::shared;
+use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{Dim, Graph, Input, Sym, Tensor};
 
 use crate::host::block::SPARE;
@@ -32,9 +34,10 @@ use heap::{Heap, allocate, release};
 pub use memory::{ALIGNMENT, Block, Memory, Placement};
 use state::States;
 
-/// Links objects into the shared library `library` with the system's C compiler (`$CC`, or `cc`), for [`Models::load`]. Dense
-/// models need no library but the C one (`memcpy` and its like), others the runtime, which is that of this process: an
-/// object that refers to anything else is refused here.
+/// Links objects into the shared library `library`, for [`Models::load`]. One object of a dense model needs no linker on ELF
+/// systems; other objects, and all where `$CC` names a C compiler, are linked by that or by `cc`. Dense models need no library but
+/// the C one (`memcpy` and its like), others the runtime, which is that of this process: an object that refers to anything else is
+/// refused, here or when the library is loaded.
 pub fn link(objects: &[PathBuf], library: &Path) -> Result<()> {
     let mut calls = false;
     for object in objects {
@@ -50,7 +53,23 @@ pub fn link(objects: &[PathBuf], library: &Path) -> Result<()> {
         }
     }
     let source = if calls { runtime::source() } else { String::new() };
+    let is_named = std::env::var_os("CC").is_some_and(|name| !name.is_empty());
+    if let ([object], false, false) = (objects, calls, is_named)
+        && shared::is_supported(&Triple::host())
+    {
+        return write_library(object, library);
+    }
     run_linker(objects, library, &source)
+}
+
+fn write_library(object: &Path, library: &Path) -> Result<()> {
+    let fail = |path: &Path, error: std::io::Error| io(format!("{}: {error}", path.display()));
+    let file = File::open(object).map_err(|error| fail(object, error))?;
+    // SAFETY: as in `link`.
+    let content = unsafe { memmap2::Mmap::map(&file) }.map_err(|error| fail(object, error))?;
+    let out = File::create(library).map_err(|error| fail(library, error))?;
+    let name = library.file_name().unwrap_or_default().to_string_lossy();
+    shared::write(&content, &name, &mut BufWriter::new(out))
 }
 
 /// Whether an object may call the runtime's functions for strings and images.

@@ -116,11 +116,8 @@ fn failures_leave_no_file() {
     let run = onnxc(folder.path(), &["digits.onnx", "-o", "taken.o"]);
     assert_eq!(run.code, 1, "{}", run.err);
     assert_eq!(names(folder.path()), ["bad.onnx", "digits.onnx", "taken.o"]);
-    let run = onnxc_with(
-        folder.path(),
-        &["digits.onnx", "--emit", "so", "-o", "d.so"],
-        &[("CC", "no-such-compiler")],
-    );
+    let run =
+        onnxc(folder.path(), &["digits.onnx", "--emit", "so", "-o", "d.so", "--linker", "no-such-compiler"]);
     assert_eq!(run.code, 1);
     assert!(run.err.contains("cannot run the C compiler `no-such-compiler`"), "{}", run.err);
     assert_eq!(names(folder.path()), ["bad.onnx", "digits.onnx", "taken.o"]);

@@ -42,4 +42,31 @@ class AnyPython(bdist_wheel):
         return ("py3", "none", super().get_tag()[2])
 
 
-setup(cmdclass={"build_py": BuildWithCompiler, "bdist_wheel": AnyPython}, distclass=Binary)
+def repository():
+    """The address of the repository: $ONNXC_REPOSITORY, that of the workflow that builds, or where the sources were cloned from."""
+    given = os.environ.get("ONNXC_REPOSITORY")
+    if not given and os.environ.get("GITHUB_REPOSITORY"):
+        given = f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{os.environ['GITHUB_REPOSITORY']}"
+    if not given:
+        try:
+            command = ["git", "-C", str(ROOT), "remote", "get-url", "origin"]
+            given = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+        except OSError:
+            given = ""
+    given = given.removesuffix(".git")
+    return given if given.startswith("https://") else ""
+
+
+def urls():
+    source = repository()
+    if not source:
+        return {}
+    pages = {"Documentation": "tree/main/book/src", "Changelog": "blob/main/CHANGELOG.md", "Issues": "issues"}
+    return {"Source": source, **{name: f"{source}/{page}" for name, page in pages.items()}}
+
+
+setup(
+    cmdclass={"build_py": BuildWithCompiler, "bdist_wheel": AnyPython},
+    distclass=Binary,
+    project_urls=urls(),
+)

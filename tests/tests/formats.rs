@@ -85,12 +85,21 @@ fn coff_objects_link_into_libraries() {
         let flags = ["/dll", "/noentry", "/nodefaultlib", "/export:digits_model", &out];
         let linked = must(Command::new(&linker).args(flags).arg(format!("/machine:{machine}")).arg(&object));
         assert!(linked.stderr.is_empty(), "{}", String::from_utf8_lossy(&linked.stderr));
-        let text = read(&readobj, &["--coff-imports", "--coff-exports", "--unwind"], &dll);
-        assert!(text.contains("digits_model") && !text.contains("Import {"), "{triple}: {text}");
-        assert!(text.matches("RuntimeFunction {").count() > 10, "{triple}: {text}");
-        if machine == "arm64" {
-            run_under_emulation(folder.path(), &dll);
-        }
+        let checked = |dll: &Path| {
+            let text = read(&readobj, &["--coff-imports", "--coff-exports", "--unwind"], dll);
+            assert!(text.contains("digits_model") && !text.contains("Import {"), "{triple}: {text}");
+            assert!(text.matches("RuntimeFunction {").count() > 10, "{triple}: {text}");
+            if machine == "arm64" {
+                run_under_emulation(folder.path(), dll);
+            }
+        };
+        checked(&dll);
+        // The one that the compiler writes without a linker.
+        let own = folder.path().join("own.dll");
+        let mut onnxc = Command::new(ONNXC);
+        onnxc.arg(examples().join("digits/digits.onnx")).args(["--target", triple, "--name", "digits", "-o"]);
+        must(onnxc.arg(&own).env("PATH", ""));
+        checked(&own);
     }
 }
 

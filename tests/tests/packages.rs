@@ -194,6 +194,7 @@ fn site() -> &'static Path {
         let pip = || {
             let mut pip = Command::new(WHEEL.interpreter().unwrap());
             pip.args(["-m", "pip", "--disable-pip-version-check", "--quiet"]).env("ONNXC_PREFIX", prefix());
+            pip.env("ONNXC_REPOSITORY", "https://git.example/onnxc.git");
             pip
         };
         let wheels = dir.path().join("wheels");
@@ -215,6 +216,7 @@ fn site() -> &'static Path {
 fn python() -> Command {
     let mut python = Command::new(WHEEL.interpreter().unwrap());
     python.env("PYTHONPATH", site()).env_remove("ONNXC_PREFIX").current_dir(std::env::temp_dir());
+    python.env("ONNXC_CACHE", site().join("cache"));
     python
 }
 
@@ -229,6 +231,43 @@ fn python_package() {
     let prefix = stdout(python().args(["-m", "onnxc", "prefix"]));
     assert!(Path::new(prefix.trim()).join("include/onnxc.h").exists(), "{prefix}");
     must(python().args(["-W", "ignore"]).arg(script("test_models.py")));
+    must(python().args(["-W", "ignore"]).arg(script("test_sessions.py")));
+}
+
+/// The wheel on a machine without a C compiler: it compiles, loads and runs, by the paths of no other tool.
+#[cfg(target_os = "linux")]
+#[test]
+fn python_package_needs_no_c_compiler() {
+    let digits = root().join("examples/digits/digits.onnx");
+    let program = format!(
+        "import numpy, onnxc, shutil\n\
+         assert shutil.which('cc') is None and shutil.which('ld') is None\n\
+         session = onnxc.InferenceSession({:?}, cache=False)\n\
+         found = session.run(None, {{'image': numpy.zeros((1, 1, 8, 8), numpy.float32)}})[0]\n\
+         assert abs(found.sum() - 1) < 1e-5, found\n\
+         print('good')",
+        digits.display()
+    );
+    let empty = tempfile::tempdir().unwrap();
+    let printed = stdout(python().args(["-c", &program]).env("PATH", empty.path()).env_remove("CC"));
+    assert_eq!(printed, "good\n");
+}
+
+/// What the index and installers show: licence, its text, types, links where the repository is known.
+#[test]
+fn python_metadata() {
+    let folder = std::fs::read_dir(site()).unwrap().map(|entry| entry.unwrap().path());
+    let info =
+        folder.into_iter().find(|path| path.extension().is_some_and(|end| end == "dist-info")).unwrap();
+    let text = std::fs::read_to_string(info.join("METADATA")).unwrap();
+    for line in ["License-Expression: Apache-2.0", "License-File: LICENSE", "Classifier: Typing :: Typed"] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    let source = "Project-URL: Source, https://git.example/onnxc";
+    assert!(text.lines().any(|line| line == source), "{text}");
+    let license = |path: PathBuf| std::fs::read_to_string(path).unwrap();
+    assert_eq!(license(info.join("licenses/LICENSE")), license(root().join("LICENSE")));
+    assert!(site().join("onnxc/py.typed").exists());
 }
 
 /// A test that the runner fails for any results of a backend: it takes the length of an element of a sequence, here a scalar's.

@@ -240,7 +240,10 @@ pub struct CompileArgs {
     /// --emit are written beside it
     #[arg(short, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Prefix of every symbol (default: the output file's name, without the `lib` prefix of libraries)
+    /// Compute this output and others named so, and nothing that only the rest of the model's outputs need; states stay
+    #[arg(long, value_name = "NAME")]
+    pub only_output: Vec<String>,
+    /// Prefix of every symbol (default: the output file's name, of libraries without `lib`)
     #[arg(long)]
     pub name: Option<String>,
     /// What to write, separated by commas (default: by the output's extension, or obj). It must agree with the extension of -o
@@ -250,7 +253,8 @@ pub struct CompileArgs {
     /// -MD and -MF FILE mean the same
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub depfile: Option<Option<PathBuf>>,
-    /// C compiler that links shared libraries (default: CC_<target>; for the host CC or cc; otherwise the target's GNU compiler)
+    /// C compiler that links shared libraries for the target. By default those with ELF or for Windows, on x86-64 and aarch64,
+    /// need none; others are linked by CC_<target>, of this machine CC or cc, else the GNU one that is named after the target
     #[arg(long, value_name = "PROGRAM")]
     pub linker: Option<OsString>,
     /// Print the graph after a pass (`all`: after each)
@@ -282,7 +286,7 @@ pub enum Emit {
     Obj,
     /// Static library and header, through `ar`
     Lib,
-    /// Shared library and header, through `cc`
+    /// Shared library and header
     So,
     /// C header alone
     Header,

@@ -20,6 +20,7 @@ use crate::codegen::emit::{Artifact, identifier};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::files::io_error;
 use crate::graph::Graph;
+use crate::import::ImportOptions;
 use crate::schedule::{Program, Step};
 use crate::{Compiled, Frontend, Options, import};
 
@@ -39,7 +40,8 @@ pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
         Some(name) => name.clone(),
         None => plan.name(&session),
     };
-    let options = Options { name: identifier(&name), import: session.import_options(), ..options };
+    let import = ImportOptions { outputs: args.only_output.clone(), ..session.import_options() };
+    let options = Options { name: identifier(&name), import, ..options };
     let mut progress = Progress::new(args.time_passes, args.verbose, args.print_ir_after.clone());
     let made = Made::new(&session, &options, &kinds, &mut progress)?;
     progress.hide();

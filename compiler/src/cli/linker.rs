@@ -1,8 +1,9 @@
-//! Shared and static libraries of a model's object, by the C compiler and the archiver of its target.
+//! Shared and static libraries of a model's object. Shared ones with ELF or for Windows, on x86-64 and aarch64, are written
+//! here, unless a linker is named; others are made by the C compiler of the target, static ones by its archiver.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{BufWriter, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -10,7 +11,7 @@ use target_lexicon::{Architecture, BinaryFormat, Environment, OperatingSystem, T
 use tempfile::TempDir;
 
 use crate::cli::session::{temporary_error, usage};
-use crate::codegen::emit::Artifact;
+use crate::codegen::emit::{Artifact, shared};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::files::io_error;
 
@@ -81,6 +82,12 @@ impl Tools {
     /// The variable that names a program for the target, such as `CC_aarch64_unknown_linux_gnu`.
     fn variable(&self, name: &str) -> String {
         format!("{name}_{}", self.triple.to_string().replace(['-', '.'], "_"))
+    }
+
+    /// Whether shared libraries need no linker.
+    fn links_itself(&self) -> bool {
+        let named = std::env::var_os(self.variable("CC")).is_some_and(|value| !value.is_empty());
+        self.linker.is_none() && !named && shared::is_supported(&self.triple)
     }
 
     fn named_by_variable(&self, name: &str) -> Option<OsString> {
@@ -176,7 +183,7 @@ pub struct Library {
 
 impl Library {
     /// A library that will be `output`: shared, or static with the object as its one member.
-    pub fn build(artifact: Artifact, tools: &Tools, shared: bool, output: &Path) -> Result<Library> {
+    pub fn build(artifact: Artifact, tools: &Tools, is_shared: bool, output: &Path) -> Result<Library> {
         let in_temporary = |error: std::io::Error| temporary_error(&error);
         let folder = tempfile::tempdir().map_err(in_temporary)?;
         let member = output.with_extension("o");
@@ -186,9 +193,18 @@ impl Library {
         artifact.write_object(&mut out)?;
         drop(out);
         let file = folder.path().join("library");
+        if is_shared && tools.links_itself() {
+            let name = output.file_name().unwrap_or_default().to_string_lossy();
+            let object = File::open(&object).map_err(in_temporary)?;
+            // SAFETY: the mapping is private and read-only, and the file is one of this process alone.
+            let object = unsafe { memmap2::Mmap::map(&object) }.map_err(in_temporary)?;
+            let out = File::create(&file).map_err(in_temporary)?;
+            shared::write(&object, &name, &mut BufWriter::new(out))?;
+            return Ok(Library { file, _folder: folder });
+        }
         let hidden = [(object.as_path(), Path::new(member)), (file.as_path(), output)];
         let (object, library) = (object.as_os_str().to_owned(), file.as_os_str().to_owned());
-        if shared {
+        if is_shared {
             let name = output.file_name().unwrap_or_default();
             let mut arguments = shared_flags(&tools.triple, name);
             arguments.extend(["-o".into(), library, object]);
@@ -249,6 +265,11 @@ mod tests {
         let named = Tools::new(&foreign.0.parse().unwrap(), Some(OsStr::new("my-cc")));
         assert_eq!(named.compiler().unwrap().program, "my-cc");
         assert!(tools("x86_64-unknown-freebsd").compiler().is_err() || cfg!(target_os = "freebsd"));
+        // Whether a linker is needed.
+        assert!(
+            tools("x86_64-unknown-freebsd").links_itself() && !tools("aarch64-apple-darwin").links_itself()
+        );
+        assert!(!named.links_itself());
     }
 
     #[test]

@@ -88,6 +88,7 @@ impl Session {
                 overridable_defaults: args.overridable_defaults,
                 strict: args.strict,
                 nchwc_block: args.nchwc_block.map(|block| block as usize),
+                outputs: vec![],
                 state: Choice::parse(&args.state, args.state_capacity)?,
                 limits: Limits { nesting: NESTING, ..Limits::default() },
             },

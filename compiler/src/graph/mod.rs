@@ -16,6 +16,7 @@ pub mod op;
 pub mod parse;
 mod part;
 pub mod print;
+pub mod select;
 pub mod signs;
 mod sizes;
 pub mod state;

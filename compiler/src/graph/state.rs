@@ -327,6 +327,12 @@ pub fn keep(graph: &mut Graph, choice: &Choice) -> Result<()> {
     Ok(())
 }
 
+/// The outputs that become state.
+pub fn outputs(graph: &Graph, choice: &Choice) -> Result<Vec<String>> {
+    let own = |pair: &Pair| graph.outputs.iter().any(|(name, _)| *name == pair.output);
+    Ok(chosen(graph, choice)?.into_iter().filter(own).map(|pair| pair.output).collect())
+}
+
 /// Gives inputs alone an output.
 fn give_back(graph: &mut Graph, pairs: &[Pair]) {
     for pair in pairs.iter().filter(|pair| pair.input == pair.output) {

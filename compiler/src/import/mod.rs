@@ -106,6 +106,8 @@ pub struct ImportOptions {
     pub strict: bool,
     /// Channels per block of the layout `com.microsoft.nchwc`, for models that do not determine it.
     pub nchwc_block: Option<usize>,
+    /// Outputs to compute, all if there are none. Those that become state stay.
+    pub outputs: Vec<String>,
     /// What of the model is state.
     pub state: Choice,
     pub limits: Limits,
@@ -240,6 +242,9 @@ fn import_once(
     if options.strict {
         errors.extend(warnings.iter().flat_map(as_errors));
     }
+    if errors.is_empty() && !options.outputs.is_empty() {
+        errors.extend(keep_outputs(&mut graph, options).err());
+    }
     if errors.is_empty() && options.state != Choice::default() {
         let fixed = state::fixed_dims(&graph, &options.state).map_err(|error| vec![error])?;
         if !fixed.is_empty() {
@@ -251,6 +256,15 @@ fn import_once(
         errors.extend(state::keep(&mut graph, &options.state).err());
     }
     if errors.is_empty() { Ok(Import { graph, notes, warnings }) } else { Err(errors) }
+}
+
+/// Keeps the outputs that are asked for, and those that become state.
+fn keep_outputs(graph: &mut Graph, options: &ImportOptions) -> Result<()> {
+    let mut names = options.outputs.clone();
+    if options.state != Choice::default() {
+        names.extend(state::outputs(graph, &options.state)?);
+    }
+    graph.keep_outputs(&names)
 }
 
 /// A warning as `strict` takes it.

@@ -214,12 +214,8 @@ fn linkers_are_those_of_the_target() {
         path.to_str().unwrap().to_string()
     };
     let own = tool("own-cc");
-    let (usual, path) = (tool("aarch64-linux-gnu-gcc"), folder.path().to_str().unwrap());
-    let foreign = if cfg!(target_arch = "aarch64") {
-        "aarch64-unknown-linux-musl"
-    } else {
-        "aarch64-unknown-linux-gnu"
-    };
+    let (usual, path) = (tool("s390x-linux-gnu-gcc"), folder.path().to_str().unwrap());
+    let foreign = "s390x-unknown-linux-gnu";
     let base = ["digits.onnx", "--target", foreign, "-o", "libx.so"];
     let variable = format!("CC_{}", foreign.replace('-', "_"));
     let with_path = format!("{path}:{}", std::env::var("PATH").unwrap());
@@ -239,8 +235,8 @@ fn linkers_are_those_of_the_target() {
     let run = onnxc_with(folder.path(), &base, &[("PATH", "/nonexistent")]);
     assert_eq!(run.code, 1, "{}", run.err);
     for part in [
-        "cannot run the C compiler `aarch64-linux-gnu-gcc`",
-        "apt install gcc-aarch64-linux-gnu",
+        "cannot run the C compiler `s390x-linux-gnu-gcc`",
+        "apt install gcc-s390x-linux-gnu",
         "--linker",
         &variable,
     ] {
@@ -252,8 +248,45 @@ fn linkers_are_those_of_the_target() {
     assert_eq!(run.code, 1);
     assert!(run.err.contains("\ncannot link -shared -Wl,-soname,libx.so -o libx.so libx.o\n"), "{}", run.err);
     assert_eq!(names(folder.path()), before);
-    let run = onnxc(folder.path(), &["digits.onnx", "--target", "x86_64-unknown-freebsd", "-o", "x.so"]);
-    assert!(run.err.contains("no C compiler is known") && run.err.contains("--linker"), "{}", run.err);
+    if !cfg!(target_os = "macos") {
+        let run = onnxc(folder.path(), &["digits.onnx", "--target", "aarch64-apple-darwin", "-o", "x.dylib"]);
+        assert!(run.err.contains("no C compiler is known") && run.err.contains("--linker"), "{}", run.err);
+    }
+}
+
+/// Libraries that are written here need no program of the machine; a linker that is named makes them all the same.
+#[test]
+fn libraries_without_a_linker() {
+    let folder = folder();
+    let nothing = [("PATH", "/nonexistent"), ("CC", "/no/such/compiler")];
+    for (target, file, start) in [
+        ("x86_64-unknown-linux-gnu", "x.so", &b"\x7fELF"[..]),
+        ("x86_64-unknown-linux-musl", "x.so", b"\x7fELF"),
+        ("x86_64-unknown-freebsd", "x.so", b"\x7fELF"),
+        ("aarch64-unknown-linux-gnu", "x.so", b"\x7fELF"),
+        ("x86_64-pc-windows-gnu", "x.dll", b"MZ"),
+        ("x86_64-pc-windows-msvc", "x.dll", b"MZ"),
+    ] {
+        let base = ["digits.onnx", "--target", target, "-o", file];
+        let run = onnxc_with(folder.path(), &base, &nothing);
+        assert_eq!(run.code, 0, "{target}: {}", run.err);
+        let first = fs::read(folder.path().join(file)).unwrap();
+        assert!(first.starts_with(start), "{target}");
+        assert_eq!(onnxc_with(folder.path(), &base, &nothing).code, 0);
+        assert!(fs::read(folder.path().join(file)).unwrap() == first, "{target}: not the same bytes again");
+        let run = onnxc_with(folder.path(), &[&base[..], &["--linker", "/no/such/linker"]].concat(), &[]);
+        assert!(run.code == 1 && run.err.contains("/no/such/linker"), "{target}: {}", run.err);
+    }
+}
+
+#[test]
+fn some_of_the_outputs() {
+    let folder = folder();
+    let run = onnxc(folder.path(), &["digits.onnx", "-o", "d.o", "--only-output", "probabilities"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let run = onnxc(folder.path(), &["digits.onnx", "-o", "d.o", "--only-output", "probability"]);
+    let part = "the model has no output `probability`; there are `probabilities`";
+    assert!(run.code != 0 && run.err.contains(part), "{}", run.err);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 """The C ABI of compiled models, as `onnxc.h` declares it: its structs, and the description of a model read from them."""
 
 import ctypes
-from ctypes import c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from collections.abc import Iterator, Sequence
+from ctypes import c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
+from typing import Any, Optional
 
 ABI_VERSION = 3
 # Of a workspace and of a state block, bytes.
@@ -104,20 +106,20 @@ class Port:
     # An onnxc_dtype, which is a TensorProto.DataType.
     dtype: int
     # Static sizes; `None` for others.
-    dims: tuple
+    dims: tuple[Optional[int], ...]
     # For each dim the number of its symbol, or FORMULA or BY_DATA where it is not static.
-    symbols: tuple
+    symbols: tuple[int, ...]
     # Less than the number of dims where the run decides the rank of an output.
     least_rank: int
     # For each dim that is not static its text, such as `batch*2`; else `None`.
-    texts: tuple
+    texts: tuple[Optional[str], ...]
     has_default: bool
     # The ONNX value that it is a part of, and which.
     value: str
     part: int
 
     @property
-    def rank(self):
+    def rank(self) -> int:
         return len(self.dims)
 
 
@@ -138,7 +140,7 @@ class StateTensor:
 class Description:
     """What `<name>_model()` describes. `address` is what it gave, in a library that stays loaded."""
 
-    def __init__(self, address):
+    def __init__(self, address: int) -> None:
         self._address = address
         raw = _Model.from_address(address)
         if raw.abi_version != ABI_VERSION:
@@ -148,25 +150,29 @@ class Description:
             )
         self.name = self._text(raw.name_at)
         self.symbols = tuple(self._strings(raw.symbols_at, raw.symbol_count))
-        pairs = list(self._strings(raw.metadata_at, 2 * raw.metadata_count))
+        pairs = self._strings(raw.metadata_at, 2 * raw.metadata_count)
         self.metadata = dict(zip(pairs[::2], pairs[1::2]))
         self.inputs = self._ports(raw.inputs_at, raw.input_parts_at, raw.input_count)
         self.outputs = self._ports(raw.outputs_at, raw.output_parts_at, raw.output_count)
         self.states = tuple(self._states(raw))
-        self.run = _RUN(address + raw.run_at)
-        self.workspace = _SIZE(address + raw.workspace_at)
-        self.state_bytes = _SIZE(address + raw.state_bytes_at) if raw.state_count else None
-        self.state_reset = _RESET(address + raw.state_reset_at) if raw.state_count else None
+        # C functions, which take what `onnxc.h` says.
+        self.run: Any = _RUN(address + raw.run_at)
+        self.workspace: Any = _SIZE(address + raw.workspace_at)
+        self.state_bytes: Any = _SIZE(address + raw.state_bytes_at) if raw.state_count else None
+        self.state_reset: Any = _RESET(address + raw.state_reset_at) if raw.state_count else None
 
-    def _text(self, at):
-        return ctypes.cast(self._address + at, c_char_p).value.decode("utf-8", "replace")
+    def _text(self, at: int) -> str:
+        return ctypes.string_at(self._address + at).decode("utf-8", "replace")
 
-    def _strings(self, at, count):
+    def _strings(self, at: int, count: int) -> list[str]:
         array = (c_int32 * count).from_address(self._address + at) if count else ()
-        return (self._text(distance) for distance in array)
+        return [self._text(distance) for distance in array]
 
-    def _port(self, record, value, part):
+    def _port(self, record: "_Value", value: str, part: int) -> Port:
         rank = record.rank
+        dims: Sequence[int]
+        symbols: Sequence[int]
+        texts: Sequence[int]
         if rank:
             dims = (c_int64 * rank).from_address(self._address + record.dims_at)
             symbols = (c_int32 * rank).from_address(self._address + record.dim_symbols_at)
@@ -185,14 +191,14 @@ class Description:
             part=part,
         )
 
-    def _ports(self, values_at, parts_at, count):
+    def _ports(self, values_at: int, parts_at: int, count: int) -> tuple[Port, ...]:
         if not count:
             return ()
         values = (_Value * count).from_address(self._address + values_at)
         parts = (_Part * count).from_address(self._address + parts_at)
         return tuple(self._port(value, self._text(part.value_at), part.part) for value, part in zip(values, parts))
 
-    def _states(self, raw):
+    def _states(self, raw: _Model) -> Iterator[StateTensor]:
         if not raw.state_count:
             return
         values = (_Value * raw.state_count).from_address(self._address + raw.states_at)

@@ -1,63 +1,97 @@
 """Calls of the compiler."""
 
 import os
-import subprocess
 import sys
-import tempfile
 import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Optional, Protocol, TypedDict, Union
 
 from . import _files
+
+
+class _Proto(Protocol):
+    """An `onnx.ModelProto`."""
+
+    def SerializeToString(self) -> bytes: ...
+
+
+Model = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, _Proto]
+Pairs = Union[Mapping[str, Any], Iterable[str]]
+Shape = Union[str, Sequence[Union[int, str, None]]]
+
+
+class Options(TypedDict, total=False):
+    """Keywords of `compile`."""
+
+    name: Optional[str]
+    opt_level: Union[int, str]
+    exact: bool
+    strict: bool
+    target: Optional[str]
+    cpu: Optional[str]
+    vector_width: Optional[int]
+    input_dims: Pairs
+    input_shapes: Union[Mapping[str, Shape], Iterable[str]]
+    outputs: Iterable[str]
+    state: Union[str, Pairs]
+    state_capacity: Optional[int]
+    nchwc_block: Optional[int]
+    overridable_defaults: bool
+    external_data_root: Union[str, "os.PathLike[str]", None]
 
 
 class CompileError(Exception):
     """The model or the options are wrong, or an output cannot be written. `problems` lists each."""
 
-    def __init__(self, problems):
+    def __init__(self, problems: list[str]) -> None:
         self.problems = problems
         super().__init__("\n".join(problems))
+
+    def __reduce__(self) -> "tuple[type[CompileError], tuple[list[str]]]":
+        return (type(self), (self.problems,))
 
 
 class ModelWarning(UserWarning):
     """What a model breaks of the specification without harm."""
 
 
-def shared_library_extension():
+def shared_library_extension() -> str:
     """`.so`, or what this system calls it."""
     return {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
 
 
-def _pairs(given):
-    return [f"{name}={value}" for name, value in given.items()] if isinstance(given, dict) else list(given)
+def _pairs(given: Pairs) -> list[str]:
+    return [f"{name}={value}" for name, value in given.items()] if isinstance(given, Mapping) else list(given)
 
 
-def _shapes(given):
-    def text(dims):
+def _shapes(given: Union[Mapping[str, Shape], Iterable[str]]) -> list[str]:
+    def text(dims: Shape) -> str:
         if isinstance(dims, str):
             return dims
         return "[" + ",".join("?" if dim is None else str(dim) for dim in dims) + "]"
 
-    return [f"{name}={text(dims)}" for name, dims in given.items()] if isinstance(given, dict) else list(given)
+    return [f"{name}={text(dims)}" for name, dims in given.items()] if isinstance(given, Mapping) else list(given)
 
 
 def arguments(
     *,
-    name=None,
-    opt_level=3,
-    exact=False,
-    precision=None,
-    strict=False,
-    target=None,
-    cpu=None,
-    vector_width=None,
-    input_dims=(),
-    input_shapes=(),
-    state=(),
-    state_capacity=None,
-    nchwc_block=None,
-    overridable_defaults=False,
-    external_data_root=None,
-):
+    name: Optional[str] = None,
+    opt_level: Union[int, str] = 3,
+    exact: bool = False,
+    strict: bool = False,
+    target: Optional[str] = None,
+    cpu: Optional[str] = None,
+    vector_width: Optional[int] = None,
+    input_dims: Pairs = (),
+    input_shapes: Union[Mapping[str, Shape], Iterable[str]] = (),
+    outputs: Iterable[str] = (),
+    state: Union[str, Pairs] = (),
+    state_capacity: Optional[int] = None,
+    nchwc_block: Optional[int] = None,
+    overridable_defaults: bool = False,
+    external_data_root: Union[str, "os.PathLike[str]", None] = None,
+) -> list[str]:
     """The options of `compile` as arguments of the command."""
     found = ["-O", str(opt_level)]
     given = [
@@ -68,63 +102,99 @@ def arguments(
         ("--vector-width", vector_width),
         ("--state-capacity", state_capacity),
         ("--nchwc-block", nchwc_block),
-        ("--external-data-root", external_data_root),
+        ("--external-data-root", None if external_data_root is None else os.fspath(external_data_root)),
     ]
     for flag, value in given:
         if value is not None:
             found += [flag, str(value)]
-    for flag, value in [("--exact", exact), ("--strict", strict), ("--overridable-defaults", overridable_defaults)]:
-        if value:
+    for flag, switch in [("--exact", exact), ("--strict", strict), ("--overridable-defaults", overridable_defaults)]:
+        if switch:
             found.append(flag)
     for pin in _pairs(input_dims):
         found += ["--input-dim", pin]
     for shape in _shapes(input_shapes):
         found += ["--input-shape", shape]
+    if isinstance(outputs, str):
+        raise TypeError("`outputs` is a list of names")
+    for output in outputs:
+        found += ["--only-output", output]
     for pair in [state] if isinstance(state, str) else _pairs(state):
         found += ["--state", pair]
     return found
 
 
-def compile(model, output=None, **options):
+def source_of(model: Model) -> Union[Path, bytes]:
+    """A model's file, or its bytes."""
+    if isinstance(model, (str, os.PathLike)):
+        return Path(model)
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return bytes(model)
+    if hasattr(model, "SerializeToString"):
+        return model.SerializeToString()
+    raise TypeError(f"a model is a path, bytes or an onnx.ModelProto, not {type(model).__name__}")
+
+
+def compile(model: Model, output: Union[str, "os.PathLike[str]", None] = None, **options: Any) -> Path:
     """Compiles a model; gives the path of the file that was written, beside which lies its C header.
 
     `model` is the path of an ONNX file, an `onnx.ModelProto`, or a model's bytes. The extension of `output` says what to write:
     `.so` (`.dylib` on macOS) a shared library, which `load` takes, `.o` an object, `.a` a static library, `.h` the header alone.
     Without it a shared library is written into the current folder, with the name of the model's file.
 
-    A shared library is linked by the C compiler `$CC` or `cc`; an object needs none.
+    A shared library for Linux or Windows needs no linker; others are linked by the C compiler `$CC` or `cc`.
 
     Options, as of the command `onnxc`: `name` (prefix of the symbols), `opt_level` (0 to 3), `exact`, `precision` ("f32", "bf16" or "auto"), `strict`,
     `target` (a triple), `cpu` (such as "x86-64-v3" or "native"), `vector_width` (bits), `input_dims` (a dict of symbols, or "input:axis", to
     sizes), `input_shapes` (a dict of inputs that the model declares without a shape, or with a wrong one, to their shapes: tuples of
-    sizes, names of symbols, and None for dims without a name), `state` ("auto" or a dict of inputs to outputs), `state_capacity`, `nchwc_block` (8 or 16), `overridable_defaults` and
+    sizes, names of symbols, and None for dims without a name), `outputs` (names of those to compute; without it all), `state`
+    ("auto" or a dict of inputs to outputs), `state_capacity`, `nchwc_block` (8 or 16), `overridable_defaults` and
     `external_data_root` (a folder).
 
     Raises CompileError with every problem of the model; what it breaks without harm is a ModelWarning.
     """
-    with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
-        if isinstance(model, (str, os.PathLike)):
-            path = Path(model)
-        else:
-            content = model if isinstance(model, (bytes, bytearray, memoryview)) else model.SerializeToString()
-            if output is None:
-                raise TypeError("a model that is not a file needs the argument `output`")
-            path = Path(folder) / "model.onnx"
-            path.write_bytes(content)
-        output = Path(path.stem + shared_library_extension()) if output is None else Path(output)
-        call([str(path), "-o", str(output)] + arguments(**options))
+    source = source_of(model)
+    if output is None:
+        if isinstance(source, bytes):
+            raise TypeError("a model that is not a file needs the argument `output`")
+        output = Path(source.stem + shared_library_extension())
+    output = Path(output)
+    write(source, output, arguments(**options))
     return output
 
 
-def call(command):
-    """Runs the compiler with these arguments; gives its standard output."""
-    done = subprocess.run([_files.compiler()] + command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    problems = []
+def write(source: Union[Path, bytes], output: Path, arguments: list[str]) -> None:
+    """Compiles a model into a file."""
+    # With `./` in front a file's name is no command of the compiler's.
+    name = "-" if isinstance(source, bytes) else str(source if source.is_absolute() else Path(os.curdir, source))
+    if isinstance(source, Path) and not os.path.isabs(name):
+        name = os.path.join(os.curdir, name)
+    call([name, "-o", str(output)] + arguments, source if isinstance(source, bytes) else None)
+
+
+def call(command: list[str], content: Optional[bytes] = None) -> str:
+    """Runs the compiler with these arguments on bytes, if any; gives its standard output."""
+    # Starts from the cache do without.
+    import subprocess
+    import tempfile
+
+    with tempfile.TemporaryFile() as given:
+        # A file, as a pipe's reader may end before it has read all.
+        if content is not None:
+            given.write(content)
+            given.seek(0)
+        done = subprocess.run(
+            [_files.compiler()] + command,
+            stdin=subprocess.DEVNULL if content is None else given,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+    problems: list[str] = []
     for line in done.stderr.splitlines():
         if line.startswith("warning: "):
-            warnings.warn(line.removeprefix("warning: "), ModelWarning, stacklevel=3)
+            warnings.warn(line[len("warning: ") :], ModelWarning, stacklevel=3)
         elif line.startswith("error: "):
-            problems.append(line.removeprefix("error: "))
+            problems.append(line[len("error: ") :])
         elif problems:
             problems[-1] += "\n" + line
     if done.returncode != 0:

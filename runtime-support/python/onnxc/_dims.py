@@ -5,29 +5,31 @@ and `broadcast` (the size of two that are equal, or the other one if one is 1) o
 longest name that fits is taken.
 """
 
-_CALLS = {
+from collections.abc import Callable, Mapping
+
+_CALLS: dict[str, Callable[[int, int], int]] = {
     "floordiv": lambda a, b: a // b,
     "mod": lambda a, b: a % b,
-    "min": min,
-    "max": max,
+    "min": lambda a, b: min(a, b),
+    "max": lambda a, b: max(a, b),
     "broadcast": lambda a, b: 0 if min(a, b) <= 0 else max(a, b),
 }
 
 
 class _Reader:
-    def __init__(self, text, values):
+    def __init__(self, text: str, values: Mapping[str, int]) -> None:
         self.text = text
         self.at = 0
         self.values = values
         self.names = sorted(values, key=len, reverse=True)
 
-    def take(self, token):
+    def take(self, token: str) -> bool:
         if self.text.startswith(token, self.at):
             self.at += len(token)
             return True
         return False
 
-    def sum(self):
+    def sum(self) -> int:
         total = -self.product() if self.take("-") else self.product()
         while True:
             if self.take(" + "):
@@ -37,13 +39,13 @@ class _Reader:
             else:
                 return total
 
-    def product(self):
+    def product(self) -> int:
         product = self.factor()
         while self.take("*"):
             product *= self.factor()
         return product
 
-    def factor(self):
+    def factor(self) -> int:
         for name, function in _CALLS.items():
             if self.take(name + "("):
                 a = self.sum()
@@ -63,12 +65,12 @@ class _Reader:
         self.at = end
         return number
 
-    def expect(self, token):
+    def expect(self, token: str) -> None:
         if not self.take(token):
             raise ValueError(f"the dim `{self.text}` cannot be read at character {self.at}: no `{token}`")
 
 
-def evaluate(text, values):
+def evaluate(text: str, values: Mapping[str, int]) -> int:
     """The size that `text` has for these values of the symbols (name to int).
 
     Raises ValueError where the text cannot be read, and ZeroDivisionError.

@@ -2,59 +2,62 @@
 
 import ctypes
 import mmap
+import os
 import re
-import tempfile
 from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Optional, Union, cast
 
 import numpy as np
+import numpy.typing as npt
 
-from . import _abi, _compile, _dims, _files, _memory, _types, _values
+from . import _abi, _compile, _dims, _dlpack, _files, _memory, _types, _values
+from ._errors import InvalidArgument, RunError, near
+from ._state import State
 
-
-class RunError(Exception):
-    """A run failed. `status` is the `onnxc_status` of `onnxc.h`; the message names the tensor and the dimension."""
-
-    def __init__(self, message, status):
-        super().__init__(message)
-        self.status = status
+Array = npt.NDArray[Any]
 
 
-class Outputs(tuple):
+class Outputs(tuple[Any, ...]):
     """The outputs of a run in the model's order; a name is an index too."""
 
-    names: tuple
+    names: tuple[str, ...]
 
-    def __new__(cls, names, values):
-        self = super().__new__(cls, values)
+    def __new__(cls, names: tuple[str, ...], values: Iterable[Any]) -> "Outputs":
+        self = super().__new__(cls, tuple(values))
         self.names = names
         return self
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, str):
             return super().__getitem__(key)
         if key not in self.names:
-            raise KeyError(f"no output `{key}`; there are {', '.join(self.names)}")
+            raise KeyError(f"no output `{key}`; {near(key, self.names)}")
         return super().__getitem__(self.names.index(key))
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return (Outputs, (self.names, tuple(self)))
 
 
 class Cancel:
     """Ends runs from another thread: those that were given it fail with RunError once `set` is called."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._word = ctypes.c_int32(0)
 
-    def set(self):
+    def set(self) -> None:
         self._word.value = 1
 
-    def clear(self):
+    def clear(self) -> None:
         self._word.value = 0
 
     @property
-    def address(self):
+    def is_set(self) -> bool:
+        return self._word.value != 0
+
+    @property
+    def address(self) -> int:
         return ctypes.addressof(self._word)
 
 
@@ -62,30 +65,53 @@ class Cancel:
 _MESSAGE = 1024
 
 
-def load(path, *, name=None, threads=1, pool=None):
+def load(
+    path: Union[str, "os.PathLike[str]"],
+    *,
+    name: Optional[str] = None,
+    threads: int = 1,
+    pool: Optional[_files.Pool] = None,
+) -> "Model":
     """Loads a shared library that `compile` made, or any other one with a compiled model.
 
     `name` is the prefix of the model's symbols, which need not be given where the library has one model. `threads` is how many
     threads a run may take, 0 for one per processor; a `Pool` may be shared by several models instead.
     """
     path = Path(path).resolve()
+    return open_library(path, name, threads, pool, needs_runtime(path))
+
+
+def needs_runtime(path: Path) -> bool:
+    """Whether a library calls the runtime, as models of strings and images do."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        if content.find(b"onnxc_strings_") >= 0:
-            # The functions that models of strings and images call have to be there before.
-            _files.runtime()
+        return content.find(b"onnxc_strings_") >= 0
+
+
+def _names(path: Path, library: ctypes.CDLL) -> list[str]:
+    """The models of a library: of the words in the file that look like symbols, those that are."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         names = {match.group(1).decode() for match in re.finditer(rb"([A-Za-z][A-Za-z0-9_]*)_model\0", content)}
+    return sorted(name for name in names if hasattr(library, f"{name}_model") and hasattr(library, f"{name}_run"))
+
+
+def open_library(
+    path: Path, name: Optional[str], threads: int, pool: Optional[_files.Pool], with_runtime: bool
+) -> "Model":
+    """`load`; the caller knows whether the library calls the runtime."""
+    if with_runtime:
+        # Its functions have to be there before.
+        _files.runtime()
     library = ctypes.CDLL(str(path))
-    # Of the words in the file that look like symbols, those that are.
-    found = sorted(name for name in names if hasattr(library, f"{name}_model") and hasattr(library, f"{name}_run"))
     if name is None:
+        found = _names(path, library)
         if len(found) != 1:
-            what = f"several models: {', '.join(found)}; `name` says which" if found else "no compiled model"
+            what = f"several models: {', '.join(found)}; `name` selects one" if found else "no compiled model"
             raise ValueError(f"{path} has {what}")
         name = found[0]
     try:
         function = getattr(library, f"{name}_model")
     except AttributeError:
-        known = ", ".join(found) or "none"
+        known = ", ".join(_names(path, library)) or "none"
         raise ValueError(f"{path} has no model `{name}`; there are: {known}") from None
     function.restype = ctypes.c_void_p
     if pool is None and threads != 1:
@@ -93,8 +119,17 @@ def load(path, *, name=None, threads=1, pool=None):
     return Model(library, _abi.Description(function()), pool)
 
 
-def compile_and_load(model, *, threads=1, pool=None, cpu="native", **options):
+def compile_and_load(
+    model: _compile.Model,
+    *,
+    threads: int = 1,
+    pool: Optional[_files.Pool] = None,
+    cpu: Optional[str] = "native",
+    **options: Any,
+) -> "Model":
     """Compiles a model for this processor and loads it; the file is removed. Options are those of `compile`."""
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
         file = Path(folder) / ("model" + _compile.shared_library_extension())
         options.setdefault("name", "model")
@@ -107,7 +142,9 @@ class Model:
     `model(x, y)` runs it on inputs in the model's order, `model(x=.., y=..)` on inputs by name; see `run`.
     """
 
-    def __init__(self, library, description, pool=None):
+    def __init__(
+        self, library: ctypes.CDLL, description: _abi.Description, pool: Optional[_files.Pool] = None
+    ) -> None:
         # Keeps the code where it is.
         self._library = library
         self._description = description
@@ -116,83 +153,92 @@ class Model:
         self._outputs = _values.grouped(description.outputs)
         self._output_names = tuple(value.name for value in self._outputs)
         # Scratch memory of runs that have ended.
-        self._workspaces = deque(maxlen=8)
-        self._plan = None
+        self._workspaces: deque[_memory.Block] = deque(maxlen=8)
+        self._plan: Optional[_Plan] = None
 
     @property
-    def name(self):
+    def name(self) -> str:
         return self._description.name
 
     @property
-    def metadata(self):
+    def metadata(self) -> dict[str, str]:
         """The properties that the ONNX model has, a dict of texts."""
         return dict(self._description.metadata)
 
     @property
-    def symbols(self):
+    def symbols(self) -> tuple[str, ...]:
         """Names of the sizes that inputs decide."""
         return self._description.symbols
 
     @property
-    def inputs(self):
+    def inputs(self) -> dict[str, str]:
         """Names of the inputs with their types, such as `{"ids": "int64[batch, length]"}`."""
-        return {value.name: _type_text(value) for value in self._inputs}
+        return {value.name: _values.type_text(value) for value in self._inputs}
 
     @property
-    def outputs(self):
+    def outputs(self) -> dict[str, str]:
         """Names of the outputs with their types."""
-        return {value.name: _type_text(value) for value in self._outputs}
+        return {value.name: _values.type_text(value) for value in self._outputs}
 
     @property
-    def has_state(self):
+    def has_state(self) -> bool:
         return bool(self._description.states)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         arguments = ", ".join(f"{name}: {text}" for name, text in self.inputs.items())
         results = ", ".join(f"{name}: {text}" for name, text in self.outputs.items())
         return f"<onnxc model {self.name}({arguments}) -> ({results})>"
 
-    def state(self, **sizes):
+    def state(self, **sizes: int) -> State:
         """A new and empty block of the tensors that stay from run to run; see `State`."""
         return State(self._description, sizes)
 
-    def __call__(self, *arguments, **keywords):
+    def __call__(self, *arguments: Any, **keywords: Any) -> Outputs:
         if keywords and not arguments:
             options = {key: keywords.pop(key) for key in ("state", "seed") if key in keywords and not self._is_input(key)}
             return self.run(keywords, **options)
         return self.run(arguments, **keywords)
 
-    def _is_input(self, name):
+    def _is_input(self, name: str) -> bool:
         return any(value.name == name for value in self._inputs)
 
-    def run(self, inputs, *, outputs=None, state=None, seed=0, cancel=None):
+    def run(
+        self,
+        inputs: Union[Mapping[str, Any], Iterable[Any]],
+        *,
+        outputs: Optional[Mapping[str, Any]] = None,
+        state: Optional[State] = None,
+        seed: int = 0,
+        cancel: Optional[Cancel] = None,
+    ) -> Outputs:
         """Runs the model; gives its outputs in their order, see `Outputs`.
 
         `inputs`: values in the model's order, or a dict of them by name. An array of the input's type that lies densely in memory
         is read where it is, any other one is copied; an array of another type is a TypeError. None, or nothing, takes the default
         of an input that has one, and is an optional without element.
 
-        `outputs`: a dict of arrays to be written to, by name; the others are new. None may overlap an input, the state or another
-        one. `state`: of a model that has one. `seed`: for
-        random numbers. `cancel`: a `Cancel`.
+        A tensor of another package with `__dlpack__`, such as PyTorch's, counts as an array.
 
-        Raises RunError with the model's message where sizes or data are wrong, and TypeError.
+        `outputs`: a dict of arrays or tensors to be written to, by name; the others are new. None may overlap an input, the state or
+        another one. `state`: of a model that has one. `seed`: for random numbers. `cancel`: a `Cancel`.
+
+        Raises RunError with the model's message where sizes or data are wrong, and InvalidArgument, which is one.
         """
         description = self._description
         ports = description.inputs
         tensors = (_abi.Tensor * len(ports))()
-        kept = []
-        shapes = [None] * len(ports)
+        kept: list[Any] = []
+        shapes: list[Optional[tuple[int, ...]]] = [None] * len(ports)
         for value, given in zip(self._inputs, self._given(inputs)):
             for at, array in enumerate(_values.pack(value, given), value.first):
                 shapes[at] = None if array is None else array.shape
                 _fill_input(tensors[at], ports[at], array, kept)
         if self.has_state:
             if not isinstance(state, State):
-                raise TypeError(f"model `{self.name}` has state: the argument `state` takes what its method `state` gives")
+                raise InvalidArgument(f"model `{self.name}` has state: the argument `state` takes what its method `state` gives")
             state._fill(tensors[len(ports) - 1], kept)
         elif state is not None:
-            raise TypeError(f"model `{self.name}` has no state")
+            raise InvalidArgument(f"model `{self.name}` has no state")
         symbols = self._symbols(shapes, state)
         plan = self._plan
         if plan is None or plan.symbols != symbols:
@@ -228,41 +274,43 @@ class Model:
         ]
         return Outputs(self._output_names, values)
 
-    def _check_apart(self, tensors, results):
+    def _check_apart(self, tensors: Any, results: Any) -> None:
         """Fails where an array of the caller for an output overlaps another buffer of the run."""
         inputs, outputs = self._description.inputs, self._description.outputs
         ranges = [(tensor, f"input `{port.name}`", False) for tensor, port in zip(tensors, inputs)]
         ranges += [(tensor, f"output `{port.name}`", True) for tensor, port in zip(results, outputs)]
-        ranges = [(tensor.data, tensor.bytes, what, written) for tensor, what, written in ranges if tensor.bytes]
-        for at, (start, count, what, written) in enumerate(ranges):
-            for other_start, other_count, other, other_written in ranges[:at]:
+        spans = [(tensor.data, tensor.bytes, what, written) for tensor, what, written in ranges if tensor.bytes]
+        for at, (start, count, what, written) in enumerate(spans):
+            for other_start, other_count, other, other_written in spans[:at]:
                 apart = start + count <= other_start or other_start + other_count <= start
                 if (written or other_written) and not apart:
                     raise RunError(f"{other} and {what} overlap", _abi.OVERLAP)
 
-    def _given(self, inputs):
+    def _given(self, inputs: Union[Mapping[str, Any], Iterable[Any]]) -> list[Any]:
         """The values in their order."""
-        if isinstance(inputs, dict):
-            unknown = set(inputs) - {value.name for value in self._inputs}
+        if isinstance(inputs, Mapping):
+            known = [value.name for value in self._inputs]
+            unknown = [name for name in inputs if name not in known]
             if unknown:
-                known = ", ".join(value.name for value in self._inputs)
-                raise TypeError(f"model `{self.name}` has no input `{sorted(unknown)[0]}`; there are {known}")
+                raise InvalidArgument(f"model `{self.name}` has no input `{unknown[0]}`; {near(str(unknown[0]), known)}")
             given = [inputs.get(value.name) for value in self._inputs]
         else:
             given = list(inputs)
             if len(given) > len(self._inputs):
-                raise TypeError(f"{len(given)} inputs given, model `{self.name}` has {len(self._inputs)}")
+                raise InvalidArgument(f"{len(given)} inputs given, model `{self.name}` has {len(self._inputs)}")
             given += [None] * (len(self._inputs) - len(given))
         for value, one in zip(self._inputs, given):
             if one is None and value.is_tensor and not value.ports[0].has_default:
-                raise TypeError(f"input `{value.name}` of model `{self.name}` is missing")
+                raise InvalidArgument(
+                    f"input `{value.name}` of model `{self.name}` is missing; it takes {_values.type_text(value)}"
+                )
         return given
 
-    def _symbols(self, shapes, state):
+    def _symbols(self, shapes: Sequence[Optional[tuple[int, ...]]], state: Optional[State]) -> tuple[int, ...]:
         """Values of the symbols: the state's, and sizes of inputs; -1 for one that nothing decides."""
         symbols = [-1] * len(self._description.symbols)
         if state is not None:
-            state._tell(symbols)
+            state._set_symbols(symbols)
         for port, shape in zip(self._description.inputs, shapes):
             if shape is None or port.has_default or len(shape) != port.rank:
                 continue
@@ -271,7 +319,7 @@ class Model:
                     symbols[symbol] = size
         return tuple(symbols)
 
-    def _workspace(self, count):
+    def _workspace(self, count: int) -> _memory.Block:
         while self._workspaces:
             try:
                 workspace = self._workspaces.pop()
@@ -281,22 +329,24 @@ class Model:
                 return workspace
         return _memory.aligned(count)
 
-    def _buffers(self, plan, results, wanted, kept):
+    def _buffers(
+        self, plan: "_Plan", results: Any, wanted: Mapping[str, Any], kept: list[Any]
+    ) -> list[tuple[Any, Optional[Array]]]:
         """Sets up the outputs: new arrays, those of the caller, or nothing where the run allocates."""
-        unknown = set(wanted) - set(self._output_names)
-        if unknown:
-            known = ", ".join(self._output_names)
-            raise TypeError(f"model `{self.name}` has no output `{sorted(unknown)[0]}`; there are {known}")
-        buffers = []
+        for name in wanted:
+            if name not in self._output_names:
+                raise InvalidArgument(f"model `{self.name}` has no output `{name}`; {near(name, self._output_names)}")
+        buffers: list[tuple[Any, Optional[Array]]] = []
         for port, tensor, shape in zip(self._description.outputs, results, plan.shapes):
             dims = (ctypes.c_int64 * port.rank)(*[size or 0 for size in shape])
             kept.append(dims)
-            buffer = None
+            buffer: Optional[Array] = None
             if port.part == _abi.WHOLE and port.name in wanted:
                 buffer = _own_output(port, wanted[port.name], shape)
             elif port.dtype != _types.STRING and None not in shape:
+                sizes = cast("list[int]", shape)
                 count = 1
-                for size in shape:
+                for size in sizes:
                     count *= size
                 if count >= 2**59:
                     # More than there can be: the run says so.
@@ -304,7 +354,7 @@ class Model:
                 elif _types.is_packed(port.dtype):
                     buffer = np.empty(_types.byte_count(port.dtype, count), np.uint8)
                 else:
-                    buffer = np.empty(shape, _types.numpy_type(port.dtype))
+                    buffer = np.empty(sizes, _types.numpy_type(port.dtype))
             if buffer is not None:
                 tensor.data = buffer.ctypes.data
                 tensor.bytes = buffer.nbytes
@@ -318,7 +368,7 @@ class Model:
 class _Plan:
     """What follows from the symbols' values: bytes of workspace, and the outputs' sizes, None where data decide one."""
 
-    def __init__(self, description, symbols):
+    def __init__(self, description: _abi.Description, symbols: tuple[int, ...]) -> None:
         self.symbols = symbols
         words = (ctypes.c_int64 * max(len(symbols), 1))(*symbols)
         # Sizes without a workspace are refused by the run, which says why.
@@ -327,7 +377,7 @@ class _Plan:
         self.shapes = [[_size(port, axis, symbols, values) for axis in range(port.rank)] for port in description.outputs]
 
 
-def _size(port, axis, symbols, values):
+def _size(port: _abi.Port, axis: int, symbols: Sequence[int], values: Mapping[str, int]) -> Optional[int]:
     """The size of an output's dim; None where data decide it."""
     symbol = port.symbols[axis]
     if port.dims[axis] is not None:
@@ -335,15 +385,16 @@ def _size(port, axis, symbols, values):
     if symbol == _abi.BY_DATA:
         return None
     try:
-        size = symbols[symbol] if symbol >= 0 else _dims.evaluate(port.texts[axis], values)
+        size = symbols[symbol] if symbol >= 0 else _dims.evaluate(port.texts[axis] or "", values)
     except ZeroDivisionError:
         size = 0
     # A negative size, or one of more than memory, is not what a run takes: it fails with the reason before it writes.
     return size if 0 <= size < 2**48 else 0
 
 
-def _fill_input(tensor, port, array, kept):
+def _fill_input(tensor: Any, port: _abi.Port, array: Optional[Array], kept: list[Any]) -> None:
     tensor.dtype = port.dtype
+    dims: Any
     if array is None:
         tensor.rank = port.rank
         dims = (ctypes.c_int64 * port.rank)(*[size or 0 for size in port.dims])
@@ -366,24 +417,26 @@ def _fill_input(tensor, port, array, kept):
     kept.append(dims)
 
 
-def _own_output(port, array, shape):
+def _own_output(port: _abi.Port, array: Any, shape: Sequence[Optional[int]]) -> Array:
     """An array of the caller for an output."""
     wanted = _types.numpy_type(port.dtype)
     if port.dtype == _types.STRING or _types.is_packed(port.dtype):
-        raise TypeError(f"output `{port.name}` of {_types.name_of(port.dtype)} is always a new array")
+        raise InvalidArgument(f"output `{port.name}` of {_types.name_of(port.dtype)} is always a new array")
+    if _dlpack.is_tensor(array):
+        array = _dlpack.array_of(array, f"output `{port.name}`")
     if not isinstance(array, np.ndarray) or array.dtype != wanted:
         found = getattr(array, "dtype", type(array).__name__)
-        raise TypeError(f"the array for output `{port.name}` has elements of {found}, not of {wanted}")
+        raise InvalidArgument(f"the array for output `{port.name}` has elements of {found}, not of {wanted}")
     if not (array.flags.c_contiguous and array.flags.aligned and array.flags.writeable):
-        raise TypeError(f"the array for output `{port.name}` is not dense in memory, or read-only")
+        raise InvalidArgument(f"the array for output `{port.name}` is not dense in memory, or read-only")
     if None not in shape and array.shape != tuple(shape):
-        raise TypeError(f"the array for output `{port.name}` has shape {array.shape}, not {tuple(shape)}")
+        raise InvalidArgument(f"the array for output `{port.name}` has shape {array.shape}, not {tuple(shape)}")
     return array
 
 
-def _result(port, tensor, shape, buffer):
+def _result(port: _abi.Port, tensor: Any, shape: tuple[int, ...], buffer: Optional[Array]) -> Array:
     """The array of an output; what a run allocated for it becomes the array's memory."""
-    late = _memory.HEAP.take(tensor.data) if buffer is None else None
+    late = _memory.HEAP.take(tensor.data) if buffer is None else _memory.NOTHING
     if port.dtype == _types.STRING:
         return _memory.texts_out(tensor.data, shape)
     count = 1
@@ -394,109 +447,3 @@ def _result(port, tensor, shape, buffer):
     if buffer is None:
         buffer = late[: _types.byte_count(port.dtype, count)].view(_types.numpy_type(port.dtype))
     return buffer if buffer.shape == shape else buffer.reshape(-1)[:count].reshape(shape)
-
-
-class State:
-    """Tensors that stay from one run to the next, such as caches of keys and values, in one block of memory.
-
-    `Model.state` makes one from the sizes of symbols, such as `model.state(batch=1, capacity=4096)`; a symbol whose name is not a Python
-    identifier is given by `**{"past.capacity": 4096}`, and one that is not given is 0.
-    """
-
-    def __init__(self, description, sizes):
-        if not description.states:
-            raise TypeError(f"model `{description.name}` has no state")
-        unknown = set(sizes) - set(description.symbols)
-        if unknown:
-            known = ", ".join(description.symbols)
-            raise TypeError(f"model `{description.name}` has no symbol `{sorted(unknown)[0]}`; there are {known}")
-        self._description = description
-        self._symbols = (ctypes.c_int64 * max(len(description.symbols), 1))(
-            *[sizes.get(name, 0) for name in description.symbols]
-        )
-        count = description.state_bytes(self._symbols, len(description.symbols))
-        if count < 0:
-            raise RunError(f"model `{description.name}` has no state for the sizes {sizes}", -count)
-        self._block = _memory.aligned(count)
-        self.reset()
-
-    def reset(self):
-        """Makes it empty again."""
-        block = self._block
-        status = self._description.state_reset(
-            block.ctypes.data, len(block), self._symbols, len(self._description.symbols)
-        )
-        if status != 0:
-            raise RunError(f"the state cannot be reset: status {status}", status)
-
-    @property
-    def bytes(self):
-        """The whole block as an array of bytes: a copy of it saves the state, and writing that back restores it."""
-        return self._block
-
-    def copy(self):
-        """A state that goes on by itself from here."""
-        other = object.__new__(State)
-        other._description = self._description
-        other._symbols = self._symbols
-        other._block = _memory.aligned(len(self._block))
-        other._block[:] = self._block
-        return other
-
-    @property
-    def _words(self):
-        return self._block[8 : 8 * (1 + len(self._description.symbols))].view(np.int64)
-
-    @property
-    def sizes(self):
-        """Sizes that the runs have reached, by the names of their symbols."""
-        names = self._description.symbols
-        grown = sorted({state.size_symbol for state in self._description.states if state.size_symbol >= 0})
-        return {names[symbol]: int(self._words[symbol]) for symbol in grown}
-
-    def truncate(self, name, size):
-        """Takes back what runs appended beyond a size of the symbol `name`."""
-        if name not in self.sizes:
-            raise KeyError(f"no size `{name}` that grows; there are {', '.join(self.sizes) or 'none'}")
-        if not 0 <= size <= self.sizes[name]:
-            raise ValueError(f"`{name}` is {self.sizes[name]}, it cannot become {size}")
-        self._words[self._description.symbols.index(name)] = size
-
-    def _tell(self, symbols):
-        words = self._words.tolist()
-        for state in self._description.states:
-            told = [state.size_symbol] + list(state.port.symbols)
-            for symbol in told:
-                if symbol >= 0:
-                    symbols[symbol] = words[symbol]
-
-    def _fill(self, tensor, kept):
-        dims = (ctypes.c_int64 * 1)(len(self._block))
-        kept.append(dims)
-        tensor.data = self._block.ctypes.data
-        tensor.bytes = len(self._block)
-        tensor.dtype = 2
-        tensor.rank = 1
-        tensor.dims = ctypes.addressof(dims)
-
-
-def _type_text(value):
-    """`float32[batch, 4]`, `optional(sequence(float32))`"""
-    parts = [port.part for port in value.ports]
-    port = value.ports[-1]
-    element = _types.name_of(port.dtype)
-    if parts[0] == _abi.WHOLE:
-        dims = [str(size) if size is not None else text for size, text in zip(port.dims, port.texts)]
-        rank = f" of rank {port.least_rank} to {port.rank}" if port.least_rank < port.rank else ""
-        return f"{element}[{', '.join(dims)}]{rank}"
-    text = element
-    if _abi.SHAPES in parts:
-        text = f"sequence({text})"
-    if parts[0] == _abi.PRESENT:
-        return f"optional({text})"
-    if parts[0] == _abi.VALUES:
-        return f"sparse({text})"
-    if parts[0] == _abi.KEYS:
-        text = f"map({_types.name_of(value.ports[0].dtype)}, {element})"
-        return text if port.rank == 1 else f"sequence({text})"
-    return text

@@ -4,8 +4,13 @@ Types that NumPy does not have are those of the package `ml_dtypes`, where it is
 their bits (uint8, uint16), and those of fewer bits small integers: values of int2, int4, uint2 and uint4, codes of floats.
 """
 
-import numpy as np
+from collections.abc import Sequence
+from typing import Any, Optional
 
+import numpy as np
+import numpy.typing as npt
+
+ml_dtypes: Any
 try:
     import ml_dtypes
 except ImportError:
@@ -14,7 +19,7 @@ except ImportError:
 STRING = 8
 
 # TensorProto.DataType: name, NumPy's dtype, or that of ml_dtypes and the one to take without it.
-_TYPES = {
+_TYPES: dict[int, tuple[str, Any]] = {
     1: ("float32", np.float32),
     2: ("uint8", np.uint8),
     3: ("int8", np.int8),
@@ -45,40 +50,75 @@ _TYPES = {
     28: ("float6_e3m2fn", np.uint8),
 }
 
+# Names as ONNX Runtime has them, where they differ.
+_RUNTIME_NAMES = {
+    1: "float",
+    11: "double",
+    24: "float8e8m0",
+    17: "float8e4m3fn",
+    18: "float8e4m3fnuz",
+    19: "float8e5m2",
+    20: "float8e5m2fnuz",
+    23: "float4e2m1",
+    27: "float6e2m3",
+    28: "float6e3m2",
+}
+
 # Bits of the types whose elements share bytes.
 _PACKED = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2, 27: 6, 28: 6}
 
 
-def name_of(dtype):
+def name_of(dtype: int) -> str:
     """Name of an element type, such as `float32`."""
     return _TYPES[dtype][0]
 
 
-def numpy_type(dtype):
-    """The NumPy dtype of arrays of an element type."""
+def runtime_name_of(dtype: int) -> str:
+    """The name that ONNX Runtime has, such as `float`."""
+    return _RUNTIME_NAMES.get(dtype) or name_of(dtype)
+
+
+def _numpy_type(dtype: int) -> "np.dtype[Any]":
     name, plain = _TYPES[dtype]
-    if 16 <= dtype and ml_dtypes is not None and hasattr(ml_dtypes, name):
-        return np.dtype(getattr(ml_dtypes, name))
-    return np.dtype(plain)
+    own = getattr(ml_dtypes, name, None) if dtype >= 16 and ml_dtypes is not None else None
+    found: np.dtype[Any] = np.dtype(plain if own is None else own)
+    return found
 
 
-def plain_type(dtype):
+# Found once, as every run asks for them.
+_NUMPY = {dtype: _numpy_type(dtype) for dtype in _TYPES}
+_PLAIN: dict[int, "np.dtype[Any]"] = {dtype: np.dtype(plain) for dtype, (_, plain) in _TYPES.items()}
+
+
+def numpy_type(dtype: int) -> "np.dtype[Any]":
+    """The NumPy dtype of arrays of an element type."""
+    return _NUMPY[dtype]
+
+
+def plain_type(dtype: int) -> "np.dtype[Any]":
     """The dtype that stands for it where `ml_dtypes` is not installed. Arrays of it are taken in any case."""
-    return np.dtype(_TYPES[dtype][1])
+    return _PLAIN[dtype]
 
 
-def is_packed(dtype):
+def code_of(dtype: "np.dtype[Any]") -> Optional[int]:
+    """The element type of arrays of this dtype; None where no tensor has it."""
+    if dtype.kind in "US":
+        return STRING
+    return next((code for code, known in _NUMPY.items() if known == dtype), None)
+
+
+def is_packed(dtype: int) -> bool:
     return dtype in _PACKED
 
 
-def byte_count(dtype, elements):
+def byte_count(dtype: int, elements: int) -> int:
     """Bytes of `elements` elements."""
     if dtype in _PACKED:
         return (elements * _PACKED[dtype] + 7) // 8
     return elements * (16 if dtype == STRING else numpy_type(dtype).itemsize)
 
 
-def pack(array, dtype):
+def pack(array: npt.NDArray[Any], dtype: int) -> npt.NDArray[np.uint8]:
     """The bytes of an array of a packed type, which has a byte for each element: the first element in the lowest bits."""
     bits = _PACKED[dtype]
     codes = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -87,7 +127,7 @@ def pack(array, dtype):
     return np.packbits(ones.reshape(-1), bitorder="little")
 
 
-def unpack(data, dtype, shape):
+def unpack(data: npt.NDArray[np.uint8], dtype: int, shape: Sequence[int]) -> npt.NDArray[Any]:
     """The inverse: an array of this shape."""
     bits = _PACKED[dtype]
     count = int(np.prod(shape, dtype=np.int64))
@@ -97,4 +137,5 @@ def unpack(data, dtype, shape):
         # The sign fills the byte.
         shift = 8 - bits
         codes = ((codes << shift).view(np.int8) >> shift).view(np.uint8)
-    return codes.view(numpy_type(dtype)).reshape(shape)
+    array: npt.NDArray[Any] = codes.view(numpy_type(dtype)).reshape(shape)
+    return array

@@ -1,5 +1,8 @@
 """The interface `onnx.backend` of the package `onnx`, which this module needs: `prepare`, `run_model`, `run_node`."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import onnx
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 from onnx.helper import make_graph, make_model, make_opsetid, make_tensor_value_info, np_dtype_to_tensor_dtype
@@ -10,11 +13,11 @@ from . import _model
 class OnnxcBackendRep(BackendRep):
     """A model that `prepare` compiled."""
 
-    def __init__(self, model):
+    def __init__(self, model: _model.Model) -> None:
         self.model = model
         self._outputs = namedtupledict("Outputs", list(model.outputs))
 
-    def run(self, inputs, **kwargs):
+    def run(self, inputs: Any, **kwargs: Any) -> Any:
         """Runs it on a list of inputs in the model's order, or a dict by name; one array is a list of itself."""
         if not isinstance(inputs, (list, tuple, dict)):
             inputs = [inputs]
@@ -25,11 +28,11 @@ class OnnxcBackend(Backend):
     """Compiles models for this processor. Keywords that `onnxc.compile` does not have belong to others and are ignored."""
 
     @classmethod
-    def is_compatible(cls, model, device="CPU", **kwargs):
+    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
         return cls.supports_device(device)
 
     @classmethod
-    def prepare(cls, model, device="CPU", **kwargs):
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> OnnxcBackendRep:
         """Raises CompileError where the model is wrong or has operators that are not supported."""
         if not cls.supports_device(device):
             raise ValueError(f"device {device} is not supported, only CPU")
@@ -50,11 +53,18 @@ class OnnxcBackend(Backend):
         )
 
     @classmethod
-    def run_model(cls, model, inputs, device="CPU", **kwargs):
+    def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> Any:
         return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod
-    def run_node(cls, node, inputs, device="CPU", outputs_info=None, **kwargs):
+    def run_node(
+        cls,
+        node: onnx.NodeProto,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: "Sequence[tuple[Any, tuple[int, ...]]] | None" = None,
+        **kwargs: Any,
+    ) -> Any:
         """Runs one node on arrays. `opset_version` is the version of the node's domain; else the newest is taken."""
         super().run_node(node, inputs, device, outputs_info, **kwargs)
         version = kwargs.pop("opset_version", None)
@@ -76,8 +86,8 @@ class OnnxcBackend(Backend):
         return cls.run_model(make_model(graph, opset_imports=opsets), list(named.values()), device, **kwargs)
 
     @classmethod
-    def supports_device(cls, device):
-        return Device(device).type == DeviceType.CPU
+    def supports_device(cls, device: str) -> bool:
+        return bool(Device(device).type == DeviceType.CPU)
 
 
 is_compatible = OnnxcBackend.is_compatible

@@ -1,6 +1,7 @@
 """Models called from Python: every kind of value against what ONNX says, memory that is shared, and messages of failures."""
 
 import os
+import sys
 import tempfile
 import threading
 import unittest
@@ -381,13 +382,13 @@ class Failures(unittest.TestCase):
             loaded(np.zeros(3, np.float32))
         with self.assertRaisesRegex(TypeError, "input `x` has elements of float64, not of float32"):
             loaded(np.zeros((2, 3)))
-        with self.assertRaisesRegex(TypeError, "has no input `z`; there are x"):
+        with self.assertRaisesRegex(TypeError, "has no input `z`; there are `x`"):
             loaded(z=np.zeros((2, 3), np.float32))
         with self.assertRaisesRegex(TypeError, "input `x` of model `model` is missing"):
             loaded()
         with self.assertRaisesRegex(TypeError, "2 inputs given"):
             loaded(1, 2)
-        with self.assertRaisesRegex(KeyError, "no output `z`; there are y"):
+        with self.assertRaisesRegex(KeyError, "no output `z`; there are `y`"):
             loaded(np.zeros((2, 3), np.float32))["z"]
 
     def test_models_that_do_not_compile(self):
@@ -413,10 +414,12 @@ class Failures(unittest.TestCase):
             onnxc.compile_and_load(wrong, strict=True)
 
     def test_without_a_linker(self):
-        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, CC="/no/such/compiler"):
+        linked = "aarch64-apple-darwin" if sys.platform != "darwin" else "x86_64-apple-darwin"
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, CC_aarch64_apple_darwin="/no/such/compiler"):
+            os.environ["CC_x86_64_apple_darwin"] = "/no/such/compiler"
             with self.assertRaisesRegex(onnxc.CompileError, r"(?s)/no/such/compiler.*an object \(`\.o`\), which needs none"):
-                onnxc.compile(twice(), f"{folder}/m.so")
-            onnxc.compile(twice(), f"{folder}/m.o")
+                onnxc.compile(twice(), f"{folder}/m.dylib", target=linked)
+            onnxc.compile(twice(), f"{folder}/m.o", target=linked)
             self.assertEqual(sorted(path.name for path in Path(folder).iterdir()), ["m.h", "m.o"])
 
     def test_libraries_that_are_none(self):

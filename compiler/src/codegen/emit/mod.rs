@@ -1,8 +1,8 @@
 //! From a scheduled graph and its kernels' machine code to an object file and its C header.
 //!
 //! `host` lowers what a model does outside of its kernels to a program of its own; `write` turns that into Cranelift IR.
-//! `descriptor` is the constant description of the model, `object` holds the file under construction. Nothing here knows an
-//! operator; kernels come as bytes.
+//! `descriptor` is the constant description of the model, `object` holds the file under construction, and `shared` makes a shared
+//! library of an object where no linker is needed. Nothing here knows an operator; kernels come as bytes.
 
 mod copy;
 mod data;
@@ -11,6 +11,7 @@ mod func;
 mod header;
 mod message;
 mod object;
+pub mod shared;
 mod weights;
 mod write;
 

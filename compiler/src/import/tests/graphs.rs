@@ -49,6 +49,30 @@ fn dead_nodes_leave_the_order() {
     assert_eq!(graph.outputs[0].1, graph.inputs[0].value);
 }
 
+/// Of three outputs the first and the last, and what these need.
+#[test]
+fn some_of_the_outputs() {
+    let nodes = vec![node("Neg", &["x"], &["a"]), node("Neg", &["a"], &["b"]), node("Neg", &["x"], &["c"])];
+    let types = |name: &str| f32v(name, &["s0", "4"]);
+    let model = model_of(graph(vec![types("x")], nodes, vec![types("a"), types("b"), types("c")]));
+    let some = |names: &[&str]| {
+        let outputs = names.iter().map(|name| name.to_string()).collect();
+        run_with(&model, &ImportOptions { outputs, ..Default::default() }).map(|import| import.graph)
+    };
+    let names = |graph: &Graph| graph.outputs.iter().map(|output| output.0.clone()).collect::<Vec<_>>();
+    let whole = graph_of(&model);
+    assert_eq!(names(&whole), ["a", "b", "c"]);
+    let kept = some(&["c", "a"]).unwrap();
+    assert_eq!(names(&kept), ["a", "c"]);
+    assert!(!kept.order.is_empty() && kept.order.len() < whole.order.len());
+    assert_eq!(some(&["b"]).unwrap().inputs.len(), 1);
+    let error = some(&["a", "d"]).err().unwrap().remove(0);
+    assert_eq!(
+        (error.kind, error.message.as_str()),
+        (Kind::Usage, "the model has no output `d`; there are `a`, `b`, `c`")
+    );
+}
+
 #[test]
 fn versions_are_checked() {
     let good = model(vec![node("Neg", &["x"], &["y"])]);
