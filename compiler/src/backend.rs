@@ -21,7 +21,6 @@ use crate::error::Result;
 use crate::graph::{DType, Dim, Graph, Sym, ValueId};
 use crate::leaf;
 use crate::loops::{self, Expr, Kernel, visit};
-use crate::scalar::BinaryFn;
 use crate::schedule::{GroupId, Program, Step};
 use crate::target::{Opt, Target};
 use crate::tuning::work;
