@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::tuning::Goal;
+use crate::target::Goal;
 
 #[derive(Parser, Debug)]
 #[command(

@@ -13,7 +13,8 @@ use tempfile::TempDir;
 use crate::cli::NESTING;
 use crate::cli::args::{CodeArgs, ModelArgs};
 use crate::cli::output;
-use crate::codegen::emit::{Kernels, Stats, StepInfo};
+use crate::codegen::emit::{Stats, StepInfo};
+use crate::codegen::kernels::Kernels;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::files::external::ExternalFiles;
 use crate::files::{Mapped, io_error};
@@ -22,8 +23,8 @@ use crate::graph::state::Choice;
 use crate::import::{DimPin, Import, ImportOptions, InputShape, Limits, Warning};
 use crate::native::{self, Models};
 use crate::schedule::Program;
+use crate::target::Goal;
 use crate::target::Target;
-use crate::tuning::Goal;
 use crate::{Compiled, Frontend, Observer, Options, import, pass};
 
 /// Every problem found.

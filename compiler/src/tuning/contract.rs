@@ -4,8 +4,8 @@ use super::{Allowed, Picker, kept_in_l2, sum_part, sum_terms};
 use crate::error::Result;
 use crate::graph::dim::{product, volume};
 use crate::graph::{DType, Dim, PAIR_DEPTH};
-use crate::loops::tiles::{MAX_ROW_BYTES, MAX_ROWS};
 use crate::target::Target;
+use crate::vector::isa::{MAX_ROW_BYTES, MAX_ROWS};
 
 /// Bytes in a row of a panel from which on more rows than it takes to hide the latency of sums pay: a wide panel is read
 /// less often for more rows.
