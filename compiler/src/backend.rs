@@ -14,16 +14,16 @@ use cranelift_codegen::isa::OwnedTargetIsa;
 use rayon::prelude::*;
 
 use crate::Counter;
-use crate::codegen::emit::{Explanation, Failure, KernelCode, KernelVersion, Kernels, MachineCode};
+use crate::codegen::kernels::{Explanation, Failure, KernelCode, KernelVersion, Kernels, MachineCode};
 use crate::codegen::{self, Code};
 use crate::digest::digest;
 use crate::error::Result;
 use crate::graph::{DType, Dim, Graph, Sym, ValueId};
 use crate::leaf;
+use crate::loops::work;
 use crate::loops::{self, Expr, Kernel, visit};
 use crate::schedule::{GroupId, Program, Step};
 use crate::target::{Opt, Target};
-use crate::tuning::work;
 use crate::vector;
 
 /// The back ends of one level of a target.

@@ -77,7 +77,7 @@ pub struct NodeRef {
 pub struct Error {
     pub stage: Stage,
     pub kind: Kind,
-    /// The id of its kind in the table of rules (`import::rules`), for what is a kind of its own.
+    /// The id of its kind in the table of rules ([`crate::rules`]), for what is a kind of its own.
     #[cfg_attr(feature = "cli", serde(skip_serializing_if = "Option::is_none"))]
     pub rule: Option<&'static str>,
     pub node: Option<Box<NodeRef>>,

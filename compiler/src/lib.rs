@@ -24,6 +24,7 @@ pub mod loops;
 pub mod native;
 pub mod op;
 pub mod pass;
+pub mod rules;
 pub mod scalar;
 pub mod schedule;
 pub mod target;
@@ -41,13 +42,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use codegen::emit::Kernels;
+use codegen::kernels::Kernels;
 use error::{Error, Kind, Result, Stage};
 use graph::Graph;
 use import::{ExternalData, ImportOptions, Warning};
 use schedule::Program;
+use target::Goal;
 use target::Target;
-use tuning::Goal;
 
 /// How a model is compiled.
 #[derive(Clone, Debug)]

@@ -4,8 +4,8 @@
 use onnxc::Options;
 use onnxc::error::Error;
 use onnxc::import::{ImportOptions, Limits, NoExternalData};
+use onnxc::target::Goal;
 use onnxc::target::Target;
-use onnxc::tuning::Goal;
 use onnxc_proto::build::{self, subgraph, untyped, value};
 use onnxc_proto::{FunctionProto, GraphProto, ModelProto, NodeProto};
 use prost::Message;

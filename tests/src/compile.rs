@@ -11,8 +11,8 @@ use onnxc::files::Mapped;
 use onnxc::files::external::ExternalFiles;
 use onnxc::graph::state::Choice;
 use onnxc::import::ImportOptions;
+use onnxc::target::Goal;
 use onnxc::target::Target;
-use onnxc::tuning::Goal;
 use onnxc::{Compiled, Options, Quiet};
 
 /// Why there is no object.

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use onnxc::codegen::emit::{Artifact, Failure, KernelCode, KernelVersion, MachineCode};
+use onnxc::codegen::emit::Artifact;
+use onnxc::codegen::kernels::{Failure, KernelCode, KernelVersion, MachineCode};
 use onnxc::graph::Dim;
+use onnxc::loops::work::Threads;
 use onnxc::target::Target;
-use onnxc::tuning::work::Threads;
 
 /// The machine that the tests run on.
 pub fn host() -> Target {

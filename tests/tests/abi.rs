@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use onnxc::codegen::emit::Artifact;
 use onnxc::native::{self, Call, Models};
-use onnxc::tuning::Goal;
+use onnxc::target::Goal;
 use onnxc_proto::build::{self, f32_value, ints, node};
 use onnxc_runtime_support::abi::DimKind;
 use onnxc_runtime_support::{Options as RunOptions, Status};

@@ -6,15 +6,16 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use onnxc::codegen::emit::{KernelVersion, Kernels, Options, emit};
+use onnxc::codegen::emit::{Options, emit};
+use onnxc::codegen::kernels::{KernelVersion, Kernels};
 use onnxc::graph::{
     Builder, DType, Dim, Graph, MapFn, NodeId, Op, Origin, OriginId, Sym, Symbol, Tensor, TensorType, ValueId,
 };
 use onnxc::native::{self, Call};
 use onnxc::scalar::BinaryFn;
 use onnxc::schedule::{Group, GroupId, GroupKind, Place, Program, Scratch, Step, control_scratch};
+use onnxc::target::Goal;
 use onnxc::target::Target;
-use onnxc::tuning::Goal;
 use onnxc_tests::abi;
 use onnxc_tests::object::{c_kernel, host, include_dir, must, run_c, runtime, source, write};
 use onnxc_tests::sample_models::any_rank;

@@ -16,8 +16,8 @@ use onnxc::interp;
 use onnxc::loops::{self, Kernel, program};
 use onnxc::pass::{self, Options, PackPolicy, Precision};
 use onnxc::schedule::{self, Program};
+use onnxc::target::Goal;
 use onnxc::target::Target;
-use onnxc::tuning::Goal;
 use onnxc::tuning::Settings;
 use onnxc::vector::{self, ir::Func};
 

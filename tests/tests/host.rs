@@ -4,7 +4,7 @@
 use onnxc::graph::{Builder, DType, Graph, Origin, Tensor, TensorType};
 use onnxc::import::{NoExternalData, import};
 use onnxc::native::{self, Models};
-use onnxc::tuning::Goal;
+use onnxc::target::Goal;
 use onnxc_proto::build;
 use onnxc_tests::compile::compile_for;
 use onnxc_tests::interpreted::Interpreted;

@@ -7,12 +7,12 @@ use std::arch::is_x86_feature_detected as has;
 use std::time::Instant;
 
 use onnxc::cli::session::Loaded;
-use onnxc::codegen::emit::Kernels;
+use onnxc::codegen::kernels::Kernels;
 use onnxc::graph::{DType, Tensor};
 use onnxc::import::{ImportOptions, NoExternalData};
 use onnxc::native::{self, Call};
+use onnxc::target::Goal;
 use onnxc::target::Target;
-use onnxc::tuning::Goal;
 use onnxc::{Compiled, Options, Quiet, interp};
 use onnxc_proto::build::{self, int, ints, node};
 use onnxc_proto::{ModelProto, TensorProto};

@@ -33,8 +33,8 @@ use crate::files::Mapped;
 use crate::files::external::ExternalFiles;
 use crate::graph::state::Choice;
 use crate::import::{self, ExternalData, ImportOptions};
+use crate::target::Goal;
 use crate::target::Target;
-use crate::tuning::Goal;
 use crate::{Options, Precision, Quiet};
 
 /// Compiles a model with the default options; see [`Builder::compile`].

@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::pass::Precision;
-use crate::tuning::Goal;
+use crate::target::Goal;
 use crate::words::nearest;
 
 #[derive(Parser, Debug)]

@@ -206,7 +206,7 @@ impl Reasons {
             let domain = if node.domain.is_empty() { "ai.onnx" } else { &node.domain };
             format!("{domain}.{}", node.op_type)
         });
-        let reason = || match error.rule.and_then(crate::import::rules::by_id) {
+        let reason = || match error.rule.and_then(crate::rules::by_id) {
             Some(entry) => entry.text.to_string(),
             None => error.reason(),
         };

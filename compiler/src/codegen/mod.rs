@@ -7,6 +7,7 @@
 
 mod clif;
 pub mod emit;
+pub mod kernels;
 #[cfg(test)]
 pub mod testing;
 #[cfg(test)]

@@ -12,7 +12,38 @@ use onnxc_runtime_support::strings;
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Builder, DType, Dim, Op, TensorType, ValueId};
-use crate::host::ir::{Extern, Type};
+
+/// Types of parameters and results of functions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Type {
+    I64,
+    I32,
+    /// Truth values are 0 and 1; elements of bool are read as they are.
+    I8,
+    Ptr,
+}
+
+impl Type {
+    pub const ALL: [(Type, &str); 4] =
+        [(Type::I64, "i64"), (Type::I32, "i32"), (Type::I8, "i8"), (Type::Ptr, "ptr")];
+
+    pub fn bytes(self) -> usize {
+        match self {
+            Type::I64 | Type::Ptr => 8,
+            Type::I32 => 4,
+            Type::I8 => 1,
+        }
+    }
+}
+
+/// A function outside of the object: from the C library, or from a runtime that is linked where a model calls it. Integer
+/// parameters of 64 bits are sizes and checked like sizes.
+#[derive(PartialEq, Debug)]
+pub struct Extern {
+    pub name: &'static str,
+    pub params: &'static [Type],
+    pub result: Option<Type>,
+}
 
 /// A function of the runtime. It takes the table of strings, which is the state of the run, the addresses of its inputs and of its result, then numbers;
 /// it gives a status of the C ABI.

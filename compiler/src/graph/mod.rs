@@ -27,6 +27,7 @@ pub mod tensor;
 mod tests;
 pub mod trees;
 pub mod verify;
+pub mod view;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

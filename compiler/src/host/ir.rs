@@ -17,6 +17,7 @@ mod operation;
 use cranelift_entity::{PrimaryMap, entity_impl};
 
 use crate::graph::call::FUNCTIONS;
+pub use crate::graph::call::{Extern, Type};
 
 /// A value of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,28 +43,6 @@ entity_impl!(Slot, "slot");
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Frame(u32);
 entity_impl!(Frame, "frame");
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Type {
-    I64,
-    I32,
-    /// Truth values are 0 and 1; elements of bool are read as they are.
-    I8,
-    Ptr,
-}
-
-impl Type {
-    pub const ALL: [(Type, &str); 4] =
-        [(Type::I64, "i64"), (Type::I32, "i32"), (Type::I8, "i8"), (Type::Ptr, "ptr")];
-
-    pub fn bytes(self) -> usize {
-        match self {
-            Type::I64 | Type::Ptr => 8,
-            Type::I32 => 4,
-            Type::I8 => 1,
-        }
-    }
-}
 
 /// What a model does around its kernels, and the layout of the memory that it does this in. A model with states has one input
 /// more than tensors: the state block.
@@ -345,15 +324,6 @@ pub enum Place {
         base: Value,
         offset: i64,
     },
-}
-
-/// A function outside of the object: from the C library, or from a runtime that is linked where a model calls it. Integer
-/// parameters of 64 bits are sizes and checked like sizes.
-#[derive(PartialEq, Debug)]
-pub struct Extern {
-    pub name: &'static str,
-    pub params: &'static [Type],
-    pub result: Option<Type>,
 }
 
 /// C `memcpy`: to, from, bytes. The only symbol that a dense model may leave for the linker.

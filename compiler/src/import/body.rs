@@ -1,22 +1,23 @@
 //! Bodies of control flow: a body is a closure over the graph around it, imported in place or as a graph of
 //! its own when a row asks for it.
 
+use std::any::Any;
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use onnxc_proto::GraphProto;
 
 use super::scope::{Binding, Env, Scope, constants, referenced_names};
-use super::{Importer, types};
+use super::{Importer, map, types};
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Builder, DType, Dim, Graph, Sym, TensorType, ValueId};
+use crate::graph::{Builder, DType, Dim, Graph, Sym, TensorType};
 use crate::op::inner::Inner;
 use crate::op::item::{self, Item, ItemType};
-use crate::op::{Body, BodyImporter, Fork, Stream};
+use crate::op::{Body, BodyImporter, BodySource, Fork, Stream, Subgraph};
 
 /// A graph attribute, with the values around it that its names stand for.
 #[derive(Debug)]
-pub struct Subgraph {
+pub struct Closure {
     pub(super) proto: GraphProto,
     env: Arc<Env>,
     prefix: String,
@@ -24,8 +25,8 @@ pub struct Subgraph {
     captures: Vec<(String, Binding)>,
 }
 
-impl Subgraph {
-    pub(super) fn new(proto: &GraphProto, scope: &Scope<'_>, ir_version: i64) -> Subgraph {
+impl Closure {
+    pub(super) fn new(proto: &GraphProto, scope: &Scope<'_>, ir_version: i64) -> Closure {
         let mut proto = proto.clone();
         if ir_version < 4 {
             // Where every initializer had to be an input as well, those are constants, and nothing is passed for them.
@@ -39,69 +40,7 @@ impl Subgraph {
                 captures.push((name.to_string(), binding));
             }
         }
-        Subgraph { proto, env: scope.env.clone(), prefix: scope.prefix.clone(), captures }
-    }
-
-    /// Whether it holds, beside a body, what follows the body's node.
-    pub fn continues(&self) -> bool {
-        super::fork::mark(&self.proto).is_some()
-    }
-
-    /// Whether that is so because a dim may be 1.
-    pub fn knows_unit(&self) -> bool {
-        super::fork::mark(&self.proto).is_some_and(|unit| !unit.is_empty())
-    }
-
-    /// Number of inputs it declares.
-    pub fn inputs(&self) -> usize {
-        self.proto.input.len()
-    }
-
-    /// Rank that it declares an input to have.
-    pub fn input_rank(&self, at: usize) -> Option<usize> {
-        use onnxc_proto::type_proto::Value;
-        match self.proto.input.get(at)?.r#type.as_ref()?.value.as_ref()? {
-            Value::TensorType(tensor) => Some(tensor.shape.as_ref()?.dim.len()),
-            _ => None,
-        }
-    }
-
-    /// Element type and sizes that it declares an input to have, as far as it does.
-    pub fn input_type(&self, at: usize) -> Option<(DType, Vec<Option<Dim>>)> {
-        let (dtype, dims) = types::tensor_type(self.proto.input.get(at)?).ok()?;
-        let size = |dim| match types::declared_dim(dim) {
-            types::Declared::Size(size) => Some(Dim::from(size)),
-            _ => None,
-        };
-        Some((dtype, dims?.iter().map(size).collect()))
-    }
-
-    pub fn input_names(&self) -> Vec<&str> {
-        self.proto.input.iter().map(|info| info.name()).collect()
-    }
-
-    pub fn output_names(&self) -> Vec<&str> {
-        self.proto.output.iter().map(|info| info.name()).collect()
-    }
-
-    /// Number of outputs it gives.
-    pub fn outputs(&self) -> usize {
-        self.proto.output.len()
-    }
-
-    /// Values of the graph around that the body may use.
-    pub fn captured_values(&self) -> impl Iterator<Item = ValueId> {
-        self.captures
-            .iter()
-            .flat_map(|(_, binding)| match binding {
-                Binding::Value(item) => item.columns(),
-                _ => &[],
-            })
-            .copied()
-    }
-
-    pub(super) fn is_poisoned(&self) -> bool {
-        self.captures.iter().any(|(_, binding)| *binding == Binding::Poisoned)
+        Closure { proto, env: scope.env.clone(), prefix: scope.prefix.clone(), captures }
     }
 
     fn scope(&self) -> Scope<'_> {
@@ -111,9 +50,9 @@ impl Subgraph {
     }
 
     /// The body of the same surroundings that another graph says.
-    pub(super) fn rewritten(&self, proto: GraphProto) -> Subgraph {
+    pub(super) fn rewritten(&self, proto: GraphProto) -> Closure {
         let (env, prefix, captures) = (self.env.clone(), self.prefix.clone(), self.captures.clone());
-        Subgraph { proto, env, prefix, captures }
+        Closure { proto, env, prefix, captures }
     }
 
     pub(super) fn check_inputs(&self, given: usize) -> Result<()> {
@@ -131,12 +70,77 @@ impl Subgraph {
     }
 }
 
+impl BodySource for Closure {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn continues(&self) -> bool {
+        super::fork::mark(&self.proto).is_some()
+    }
+
+    fn knows_unit(&self) -> bool {
+        super::fork::mark(&self.proto).is_some_and(|unit| !unit.is_empty())
+    }
+
+    fn inputs(&self) -> usize {
+        self.proto.input.len()
+    }
+
+    fn input_rank(&self, at: usize) -> Option<usize> {
+        use onnxc_proto::type_proto::Value;
+        match self.proto.input.get(at)?.r#type.as_ref()?.value.as_ref()? {
+            Value::TensorType(tensor) => Some(tensor.shape.as_ref()?.dim.len()),
+            _ => None,
+        }
+    }
+
+    fn input_type(&self, at: usize) -> Option<(DType, Vec<Option<Dim>>)> {
+        let (dtype, dims) = types::tensor_type(self.proto.input.get(at)?).ok()?;
+        let size = |dim| match types::declared_dim(dim) {
+            types::Declared::Size(size) => Some(Dim::from(size)),
+            _ => None,
+        };
+        Some((dtype, dims?.iter().map(size).collect()))
+    }
+
+    fn input_names(&self) -> Vec<&str> {
+        self.proto.input.iter().map(|info| info.name()).collect()
+    }
+
+    fn output_names(&self) -> Vec<&str> {
+        self.proto.output.iter().map(|info| info.name()).collect()
+    }
+
+    fn outputs(&self) -> usize {
+        self.proto.output.len()
+    }
+
+    fn is_poisoned(&self) -> bool {
+        self.captures.iter().any(|(_, binding)| *binding == Binding::Poisoned)
+    }
+
+    fn element_types(&self) -> Result<Vec<DType>> {
+        self.proto.output.iter().map(map::element_type).collect()
+    }
+
+    fn over_elements(&self, sequences: &[bool]) -> Result<Subgraph> {
+        Ok(Subgraph(Box::new(self.mapped(sequences)?)))
+    }
+}
+
+/// A body as this importer made it.
+pub(super) fn source(body: &Subgraph) -> Result<&Closure> {
+    let internal = || Error::internal(Stage::Import, "a body of another importer");
+    body.as_any().downcast_ref().ok_or_else(internal)
+}
+
 impl Importer<'_> {
     /// Imports the content of a body whose captures are bound; gives its outputs, or the first problem.
     fn body_content(
         &mut self,
         b: &mut Builder<'_>,
-        body: &Subgraph,
+        body: &Closure,
         inputs: &[Item],
         scope: &mut Scope<'_>,
     ) -> Result<Vec<Item>> {
@@ -197,7 +201,7 @@ impl Importer<'_> {
         &mut self,
         outer: &Graph,
         inner: &mut Inner,
-        body: &Subgraph,
+        body: &Closure,
         inputs: &[Item],
     ) -> Result<Vec<Item>> {
         body.check_inputs(inputs.len())?;
@@ -218,7 +222,7 @@ impl Importer<'_> {
         &mut self,
         outer: &Graph,
         inner: &mut Inner,
-        body: &Subgraph,
+        body: &Closure,
         inputs: &[Item],
         iteration: &mut Option<Sym>,
     ) -> Result<Vec<Item>> {
@@ -295,6 +299,7 @@ impl BodyImporter for Importer<'_> {
     }
 
     fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[Item]) -> Result<Vec<Item>> {
+        let body = source(body)?;
         body.check_inputs(inputs.len())?;
         self.check_depth()?;
         let mut scope = body.scope();
@@ -316,6 +321,7 @@ impl BodyImporter for Importer<'_> {
     }
 
     fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ItemType]) -> Result<Body> {
+        let body = source(body)?;
         body.check_inputs(inputs.len())?;
         // A symbol means the same inside and outside: the body starts with the symbols there are, and what
         // it adds is kept.
@@ -353,6 +359,6 @@ impl BodyImporter for Importer<'_> {
         inputs: &[Item],
         iteration: Sym,
     ) -> Result<Vec<Item>> {
-        self.repeated(outer, inner, body, inputs, &mut Some(iteration))
+        self.repeated(outer, inner, source(body)?, inputs, &mut Some(iteration))
     }
 }

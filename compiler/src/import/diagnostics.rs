@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::rules::Rule;
 use super::{Importer, same_problem};
 use crate::error::{Error, NodeRef, Stage};
+use crate::rules::Rule;
 
 /// Warnings, and problems, of one kind that are listed.
 pub const LISTED: usize = 100;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use onnxc_proto::{GraphProto, SparseTensorProto, TensorProto, ValueInfoProto};
 
 use super::node::shortened;
-use super::rules::Rule;
 use super::scope::{Binding, Env, Scope, constants};
 use super::{Importer, compound, kinds, types};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{Builder, Dim, Graph, Tensor, TensorType};
 use crate::op::item::{Item, Layout};
+use crate::rules::Rule;
 
 /// Unlike symbolic dims of all inputs: every run checks each of them, in one function.
 const MAX_SYMBOLS: usize = 512;

@@ -4,7 +4,6 @@ use onnxc_proto::tensor_shape_proto::Dimension;
 use onnxc_proto::type_proto::Value as TypeValue;
 use onnxc_proto::{TypeProto, ValueInfoProto};
 
-use super::rules::Rule;
 use super::tensor::dtype;
 use super::types::{
     self, Declared, Types, declared_dim, describe, deviation, is_untyped, of_value, tensor_type, unknown_rank,
@@ -12,6 +11,7 @@ use super::types::{
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Builder, DType, Dim, Graph, Part, Symbol, TensorType};
 use crate::op::item::{Elements, Item, ItemType, Kind, Layout};
+use crate::rules::Rule;
 
 /// The columns of a graph input other than a dense tensor.
 pub struct Columns {

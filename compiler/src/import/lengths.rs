@@ -10,11 +10,11 @@ use std::ops::RangeInclusive;
 
 use onnxc_proto::{GraphProto, ModelProto, ValueInfoProto};
 
-use super::rules::Rule;
 use super::types::{Types, tensor_type};
 use super::{DimPin, ExternalData, Import, ImportOptions, Limits, Tables, import_once};
 use crate::error::{Error, Kind};
 use crate::graph::DType;
+use crate::rules::Rule;
 
 /// The lengths that are tried: enough for sizes of all axes, and for the two pads of each.
 const LENGTHS: RangeInclusive<i64> = 0..=16;

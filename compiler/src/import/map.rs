@@ -4,7 +4,7 @@
 use onnxc_proto::type_proto::Value as TypeValue;
 use onnxc_proto::{AttributeProto, GraphProto, NodeProto, ValueInfoProto, build};
 
-use super::Subgraph;
+use super::body::Closure;
 use super::tensor::dtype;
 use crate::error::{Error, Result, Stage};
 use crate::graph::DType;
@@ -12,15 +12,10 @@ use crate::graph::DType;
 /// Put before names that the loop adds.
 const OWN: &str = "onnxc.map.";
 
-impl Subgraph {
-    /// The declared element types of the results.
-    pub fn element_types(&self) -> Result<Vec<DType>> {
-        self.proto.output.iter().map(element_type).collect()
-    }
-
+impl Closure {
     /// A body that takes sequences where `sequences` says so, runs this one for each of their positions and gives the
     /// sequences of its results.
-    pub fn over_elements(&self, sequences: &[bool]) -> Result<Subgraph> {
+    pub(super) fn mapped(&self, sequences: &[bool]) -> Result<Closure> {
         let body = &self.proto;
         self.check_inputs(sequences.len())?;
         let name = |what: &str, at: usize| format!("{OWN}{what}{at}");
@@ -63,7 +58,7 @@ impl Subgraph {
 }
 
 /// The declared element type of a result.
-fn element_type(info: &ValueInfoProto) -> Result<DType> {
+pub(super) fn element_type(info: &ValueInfoProto) -> Result<DType> {
     match info.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
         Some(TypeValue::TensorType(tensor)) if tensor.elem_type() != 0 => dtype(tensor.elem_type()),
         _ => {

@@ -25,7 +25,6 @@ mod map;
 mod node;
 mod order;
 mod ranks;
-pub mod rules;
 mod scope;
 mod shapes;
 mod tensor;
@@ -40,10 +39,8 @@ use check::Opsets;
 use diagnostics::Log;
 use onnxc_proto::{FunctionProto, ModelProto, OperatorSetIdProto};
 
-pub use body::Subgraph;
 pub use diagnostics::{Warning, summary};
 pub use ranks::open_inputs;
-pub use rules::Rule;
 pub use shapes::{InputDim, InputShape};
 pub use types::DimPin;
 
@@ -51,6 +48,7 @@ use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::state::{self, Choice};
 use crate::graph::{Dim, Graph, Sym};
 use crate::op::{self, Fork, OpDef};
+use crate::rules::Rule;
 use scope::Env;
 use tensor::Constants;
 use types::Types;

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use onnxc_proto::{AttributeProto, NodeProto};
 
-use super::body::Subgraph;
+use super::body::Closure;
 use super::check::{Opsets, check_inputs, check_outputs, check_signature, named};
 use super::fork::Next;
-use super::rules::Rule;
 use super::scope::{Binding, Scope, count_nodes};
 use super::{Importer, attr, domain_name, kinds, normal_domain};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::{Builder, Origin};
 use crate::op::item::{Item, Layout, Part};
-use crate::op::{self, Arity, Attr, AttrKind, NodeCx, OpDef};
+use crate::op::{self, Arity, Attr, AttrKind, NodeCx, OpDef, Subgraph};
+use crate::rules::Rule;
 use crate::words::did_you_mean;
 
 /// Domains with a row for every operator that there is.
@@ -401,7 +401,7 @@ impl<'m> Importer<'m> {
             AttrKind::Graph => {
                 let body = attribute.g.as_ref().ok_or_else(missing)?;
                 self.charge(count_nodes(body))?;
-                Attr::Graph(Arc::new(Subgraph::new(body, scope, self.ir_version)))
+                Attr::Graph(Arc::new(Subgraph(Box::new(Closure::new(body, scope, self.ir_version)))))
             }
             AttrKind::Type => {
                 let ty = attribute.tp.as_ref().ok_or_else(missing)?;

@@ -6,11 +6,11 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use onnxc_proto::{GraphProto, NodeProto};
 
-use super::rules::Rule;
 use super::scope::{Scope, bodies, superseded};
 use super::{Importer, gradient, node};
 use crate::error::{Error, Stage};
 use crate::graph::Builder;
+use crate::rules::Rule;
 
 /// Nodes of a cycle that a message names.
 const MAX_NAMED: usize = 8;

@@ -10,11 +10,11 @@ use std::ops::RangeInclusive;
 
 use onnxc_proto::{GraphProto, ModelProto};
 
-use super::rules::Rule;
 use super::shapes::InputShape;
 use super::types::{self, unknown_rank};
 use super::{ExternalData, Import, ImportOptions, Limits, Tables, import_once, kinds};
 use crate::error::{Error, Kind};
+use crate::rules::Rule;
 
 /// The ranks that are tried: those of convolutions over volumes, and some more.
 const RANKS: RangeInclusive<usize> = 0..=8;

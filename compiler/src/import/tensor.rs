@@ -5,10 +5,10 @@ use onnxc_proto::tensor_proto::DataLocation;
 use onnxc_proto::{SparseTensorProto, TensorProto};
 
 use super::ExternalData;
-use super::rules::Rule;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::borders::{pack_bits, unpack_bits};
 use crate::graph::{DType, Tensor};
+use crate::rules::Rule;
 
 fn malformed<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::malformed(Stage::Import, message))

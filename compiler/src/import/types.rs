@@ -9,11 +9,11 @@ use onnxc_proto::type_proto::Value as TypeValue;
 use onnxc_proto::{GraphProto, TypeProto, ValueInfoProto, type_proto};
 
 use super::ImportOptions;
-use super::rules::Rule;
 use super::shapes::InputShape;
 use super::tensor::dtype;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{DType, Dim, Graph, Sym, Symbol, TensorType};
+use crate::rules::Rule;
 use crate::words::{did_you_mean, nearest};
 
 /// A size that the user gives to an input's dim: `SYMBOL=N`, or `INPUT:AXIS=N`.

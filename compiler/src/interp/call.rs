@@ -3,13 +3,12 @@
 use std::ffi::c_void;
 
 use bytes::Bytes;
+use onnxc_runtime_support::Status;
 
 use super::{Symbols, internal, movement};
 use crate::error::{Error, Kind, Result, Stage, without};
-use crate::graph::call::{INTERN, LARGE_IMAGE, Subject};
+use crate::graph::call::{INTERN, LARGE_IMAGE, Subject, Type};
 use crate::graph::{Call, Dim, Strings, Tensor};
-use crate::host::abi::status;
-use crate::host::ir::Type;
 
 /// The result of a call.
 pub(crate) fn call(
@@ -41,8 +40,8 @@ pub(crate) fn call(
         let buffers: Vec<*const c_void> = inputs.iter().map(|input| input.data.as_ptr().cast()).collect();
         invoke(call.function, table.state_ptr().cast(), &buffers, data.as_mut_ptr().cast(), &numbers)
     };
-    match status {
-        status::OK => Ok(Tensor::new(call.result.dtype, shape, Bytes::from(data))),
+    match Status(status) {
+        Status::OK => Ok(Tensor::new(call.result.dtype, shape, Bytes::from(data))),
         status => Err(Error::new(Stage::Run, Kind::Usage, failure(status, call.function.subject))),
     }
 }
@@ -64,13 +63,13 @@ fn interned(strings: &Strings, views: &Tensor, shape: &[usize]) -> Tensor {
 }
 
 /// What a status of a function of the runtime says of its operands.
-fn failure(status: i32, subject: Subject) -> String {
+fn failure(status: Status, subject: Subject) -> String {
     match status {
-        status::OUT_OF_MEMORY if subject == Subject::Image => LARGE_IMAGE.to_string(),
-        status::CANCELLED => "cancelled by the caller".to_string(),
-        status::BAD_TEXT => "a text is not what is needed here".to_string(),
-        status::BAD_OPTIONS if subject == Subject::Image => without("image decoders", "images"),
-        status => format!("status {status}"),
+        Status::OUT_OF_MEMORY if subject == Subject::Image => LARGE_IMAGE.to_string(),
+        Status::CANCELLED => "cancelled by the caller".to_string(),
+        Status::BAD_TEXT => "a text is not what is needed here".to_string(),
+        Status::BAD_OPTIONS if subject == Subject::Image => without("image decoders", "images"),
+        Status(code) => format!("status {code}"),
     }
 }
 
@@ -115,7 +114,7 @@ pub(crate) unsafe fn invoke(
             (&[a, b, c], &[n, m, k, l, o]) => {
                 (as_function!(M, P, P, P, M, i64, i64, i64, i64, i64))(state, a, b, c, result, n, m, k, l, o)
             }
-            _ => status::BAD_COUNT,
+            _ => Status::BAD_COUNT.0,
         }
     }
 }

@@ -39,6 +39,7 @@ mod text;
 pub mod tiles;
 pub mod verify;
 pub mod visit;
+pub mod work;
 
 use cranelift_entity::{PrimaryMap, entity_impl};
 

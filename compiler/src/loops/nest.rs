@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet};
 use crate::graph::{DType, Dim};
 use crate::loops::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, math, visit};
 use crate::scalar::CompareFn;
+use crate::target::Goal;
 use crate::target::Target;
-use crate::tuning::Goal;
 
 /// Most turns of an innermost loop without vectors that are written out.
 const WRITTEN_OUT: i64 = 4;

@@ -13,9 +13,7 @@ use crate::loops::{Buf, Index};
 /// Tiles that a kernel may have.
 pub const MAX_TILES: usize = 8;
 
-/// Rows of a tile, and bytes of a row, at most.
-pub const MAX_ROWS: usize = 16;
-pub const MAX_ROW_BYTES: usize = 64;
+pub use crate::vector::isa::{MAX_ROW_BYTES, MAX_ROWS};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tile(u32);

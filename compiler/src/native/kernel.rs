@@ -4,7 +4,7 @@ use cranelift_entity::PrimaryMap;
 use memmap2::{Mmap, MmapMut};
 
 use super::io;
-use crate::codegen::emit::KernelVersion;
+use crate::codegen::kernels::KernelVersion;
 use crate::error::{Error, Result, Stage};
 use crate::host::interp::model::Model;
 use crate::host::ir::KernelId;

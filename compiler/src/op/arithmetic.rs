@@ -1,7 +1,7 @@
 //! Arithmetic of two or more broadcast operands.
 
 use super::row::*;
-use crate::import::Rule;
+use crate::rules::Rule;
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[

@@ -7,7 +7,7 @@ use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
 use crate::error::{Error, Result, Stage};
 use crate::graph::DType::{BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 use crate::graph::{Builder, DType, Dim, ValueId};
-use crate::import::Rule;
+use crate::rules::Rule;
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 pub const ROWS: &[OpDef] = &[

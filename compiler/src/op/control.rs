@@ -18,7 +18,7 @@ use super::row::*;
 use super::{AttrKind, Body, Fork};
 use crate::graph::op::Shapes;
 use crate::graph::{Bounds, Builder, Def, Graph, Op, Requirement, Sym, Tensor, TensorType, Value};
-use crate::import::Subgraph;
+use crate::op::Subgraph;
 
 const CONDITION: Param = req("cond", "B");
 const BRANCHES: &[AttrDef] =

@@ -13,7 +13,7 @@ use super::row::*;
 use super::sample::{arithmetic, constant_dim, dim_as};
 use crate::error::{Error, Kind, Stage};
 use crate::graph::{Builder, Op, RhsLayout, Tensor};
-use crate::import::Rule;
+use crate::rules::Rule;
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[

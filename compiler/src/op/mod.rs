@@ -12,7 +12,7 @@ use crate::graph::claim::{Operand, printable};
 use crate::graph::{
     Builder, DType, Dim, Graph, Requirement, Sym, Tensor, TensorType, ValueId, unknown_count,
 };
-use crate::import::{Rule, Subgraph};
+use crate::rules::Rule;
 
 pub mod activation;
 mod agreement;
@@ -375,6 +375,56 @@ pub enum Fork {
     Bodies,
     /// Whether a dim is 1.
     Unit(Dim),
+}
+
+/// A body of control flow that is not imported yet, with the values around it that its names stand for: what an importer has of it.
+#[derive(Debug)]
+pub struct Subgraph(pub Box<dyn BodySource>);
+
+impl std::ops::Deref for Subgraph {
+    type Target = dyn BodySource;
+
+    fn deref(&self) -> &(dyn BodySource + 'static) {
+        &*self.0
+    }
+}
+
+/// See [`Subgraph`].
+pub trait BodySource: std::fmt::Debug + Send + Sync {
+    /// For the importer that made it.
+    fn as_any(&self) -> &dyn std::any::Any;
+
+    /// Whether it holds, beside a body, what follows the body's node.
+    fn continues(&self) -> bool;
+
+    /// Whether that is so because a dim may be 1.
+    fn knows_unit(&self) -> bool;
+
+    /// Number of inputs it declares.
+    fn inputs(&self) -> usize;
+
+    /// Number of outputs it gives.
+    fn outputs(&self) -> usize;
+
+    /// Rank that it declares an input to have.
+    fn input_rank(&self, at: usize) -> Option<usize>;
+
+    /// Element type and sizes that it declares an input to have, as far as it does.
+    fn input_type(&self, at: usize) -> Option<(DType, Vec<Option<Dim>>)>;
+
+    fn input_names(&self) -> Vec<&str>;
+
+    fn output_names(&self) -> Vec<&str>;
+
+    /// Whether it uses a value that could not be imported.
+    fn is_poisoned(&self) -> bool;
+
+    /// The declared element types of the results. An error where one is not declared.
+    fn element_types(&self) -> Result<Vec<DType>>;
+
+    /// A body that takes sequences where `sequences` says so, runs this one for each of their positions and gives the sequences of its
+    /// results.
+    fn over_elements(&self, sequences: &[bool]) -> Result<Subgraph>;
 }
 
 /// What the importer does for the rows of control flow. Names that a body takes from the graphs around it

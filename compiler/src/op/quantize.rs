@@ -741,6 +741,35 @@ fn qlinear_conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![if is_last { y } else { channels_first(b, y)? }])
 }
 
+/// A quantised matrix operand: elements, scale and zero point.
+pub type Operand = (ValueId, ValueId, Option<ValueId>);
+
+/// The product of two quantised operands as f32, plus bias.
+pub fn scaled_product(
+    b: &mut Builder<'_>,
+    lhs: Operand,
+    rhs: Operand,
+    bias: Option<ValueId>,
+) -> Result<ValueId> {
+    let x = centred(b, lhs.0, lhs.2, Side::Rows, I32)?;
+    let y = centred(b, rhs.0, rhs.2, Side::Columns, I32)?;
+    let sum = product(b, x, y)?;
+    let rank = b.rank(sum);
+    let mut scales = [lhs.1, rhs.1];
+    for (scale, side) in scales.iter_mut().zip([Side::Rows, Side::Columns]) {
+        *scale = b.cast(*scale, F32)?;
+        *scale = beside(b, *scale, rank, side)?;
+    }
+    let reals = rescaled(b, sum, &scales, None)?;
+    match bias {
+        Some(bias) => {
+            let bias = b.cast(bias, F32)?;
+            b.binary(BinaryFn::Add, reals, bias)
+        }
+        None => Ok(reals),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::graph::DType;

@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::Graph;
 use crate::graph::verify::verify;
-use crate::tuning::Goal;
+use crate::target::Goal;
 
 pub use pack::PackPolicy;
 

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 
 use crate::error::Result;
 use crate::graph::dim::product;
+use crate::graph::view::affine_view;
 use crate::graph::{Builder, Dim, Graph, Growth, NodeId, Op, Panels, ValueId};
 use crate::pass::{Options, dce};
-use crate::schedule::affine_view;
 
 pub fn run(graph: &mut Graph, _: &Options) -> Result<()> {
     if graph.states.is_empty() {

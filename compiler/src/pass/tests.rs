@@ -547,8 +547,8 @@ fn convolutions_of_bytes_by_minimal_filtering() -> Result<()> {
     // Where bytes have products of their own, or size matters more.
     let options = |pack, goal| Options { pack, goal, ..Options::default() };
     for options in [
-        options(crate::pass::PackPolicy::NARROW, crate::tuning::Goal::Speed),
-        options(crate::pass::PackPolicy::WIDE, crate::tuning::Goal::Size),
+        options(crate::pass::PackPolicy::NARROW, crate::target::Goal::Speed),
+        options(crate::pass::PackPolicy::WIDE, crate::target::Goal::Size),
     ] {
         let mut graph = conv_of_bytes(DType::U8, 0, [16, 32, 32], &random)?;
         run_all(&mut graph, &options, &mut |_, _, _| {})?;

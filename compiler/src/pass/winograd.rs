@@ -18,7 +18,8 @@ use crate::pass::integers::{self, Bytes, LOOKS, Range};
 use crate::pass::pack::Rates;
 use crate::pass::rewrite::{bodies, producer, rewrite};
 use crate::pass::{Options, dce, products};
-use crate::tuning::{Goal, SUM_TERMS};
+use crate::target::Goal;
+use crate::tuning::SUM_TERMS;
 use crate::winograd::{KERNEL, Matrices, growth, matrices, tiles};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {

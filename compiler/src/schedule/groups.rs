@@ -13,10 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 
 use crate::error::{Error, Result, Stage};
+use crate::graph::view::compose;
 use crate::graph::{Dim, Graph, MapFn, NodeId, Op, Sym, ValueId};
 use crate::scalar::{BinaryFn, UnaryFn};
 use crate::schedule::scratch;
-use crate::schedule::{Group, GroupId, GroupKind, Options, chain, estimate, view};
+use crate::schedule::{Group, GroupId, GroupKind, Options, chain, estimate};
 
 /// Nodes in one kernel, and buffers it reads, beyond which no more is inlined.
 pub(super) const MAX_NODES: usize = 64;
@@ -208,7 +209,7 @@ impl<'g> Grouper<'g> {
             viewed |= !matches!(self.op(node), Op::Reshape { .. });
             source = self.inputs(node)[0];
         }
-        if viewed && view::compose(self.graph, value, &|other| other == source).is_ok() {
+        if viewed && compose(self.graph, value, &|other| other == source).is_ok() {
             value = source;
         }
         self.forced[value] |= !self.is_dequantized(value);
@@ -315,7 +316,7 @@ impl<'g> Grouper<'g> {
 
     /// Materialises what makes `value` an affine view of a buffer.
     fn force_affine(&mut self, value: ValueId) {
-        while let Err(needed) = view::compose(self.graph, value, &|v| self.has_buffer(v)) {
+        while let Err(needed) = compose(self.graph, value, &|v| self.has_buffer(v)) {
             self.forced[needed] = true;
         }
     }

@@ -17,7 +17,6 @@ mod print;
 mod regions;
 mod rows;
 mod scratch;
-mod view;
 
 #[cfg(test)]
 mod tests;
@@ -27,18 +26,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 
+pub use crate::graph::view::{View, affine_view};
 pub use chain::Blocks;
 pub use check::check;
 pub use cost::flops;
 pub use print::Stats;
 pub use rows::KeptRow;
 pub use scratch::{KeptBoxes, RadixSort};
-pub use view::{View, affine_view};
 
 use crate::error::Result;
 use crate::graph::{Bounds, Dim, Graph, NodeId, Op, Sym, ValueId};
+use crate::target::Goal;
+use crate::tuning::Settings;
 use crate::tuning::chain::CHAIN_ABOVE;
-use crate::tuning::{Goal, Settings};
 
 /// A fusion group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

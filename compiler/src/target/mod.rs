@@ -15,7 +15,6 @@ use target_lexicon::{
 
 use crate::error::{Error, Kind, Result, Stage, without};
 use crate::graph::DType;
-use crate::tuning::Goal;
 use crate::vector::ir::{Lanes, Op, Signs};
 use crate::vector::isa::Isa;
 use crate::words::did_you_mean;
@@ -57,6 +56,15 @@ pub struct LevelCode {
     pub bytes: Vec<u8>,
     /// Bytes of stack at most.
     pub stack: u32,
+}
+
+/// What code is tuned for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Goal {
+    #[default]
+    Speed,
+    /// Few bytes: loops that are not written out, tiles of few rows, no prefetches.
+    Size,
 }
 
 /// How hard Cranelift optimizes a function.

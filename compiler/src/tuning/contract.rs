@@ -4,8 +4,8 @@ use super::{Allowed, Picker, kept_in_l2, sum_part, sum_terms};
 use crate::error::Result;
 use crate::graph::dim::{product, volume};
 use crate::graph::{DType, Dim, PAIR_DEPTH};
-use crate::loops::tiles::{MAX_ROW_BYTES, MAX_ROWS};
 use crate::target::Target;
+use crate::vector::isa::{MAX_ROW_BYTES, MAX_ROWS};
 
 /// Minimum bytes of a panel row for which tiles taller than latency requires pay off: a wide panel is read less often for more rows.
 const WIDE_PANEL: usize = 64;

@@ -24,14 +24,12 @@ pub mod size;
 #[cfg(test)]
 mod tests;
 pub mod winograd;
-pub mod work;
 
 use std::fmt;
 
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::Dim;
-use crate::target::Target;
-pub use size::Goal;
+use crate::target::{Goal, Target};
 
 /// Turns of a loop that a few threads share about evenly.
 pub const SHARED_TURNS: i64 = 8;

@@ -1,15 +1,7 @@
 //! Numbers for small code: in place of those that are fast, where a lowering can apply them.
 
 use super::Allowed;
-
-/// What code is tuned for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Goal {
-    #[default]
-    Speed,
-    /// Few bytes: loops that are not written out, tiles of few rows, no prefetches.
-    Size,
-}
+use crate::target::Goal;
 
 /// Numbers for small code by name, each at most: 0 for none, where a lowering can do without, else the least from there on that it
 /// can apply. What is not here decides few bytes.

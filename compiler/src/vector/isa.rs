@@ -3,6 +3,10 @@
 use crate::vector::ir::{Binary, Convert, Lanes, Op, Signs, Small, Unary};
 use crate::vector::verify::lanes;
 
+/// Rows of a tile, and bytes of a row, at most (Intel, "Advanced Matrix Extensions", palette 1).
+pub const MAX_ROWS: usize = 16;
+pub const MAX_ROW_BYTES: usize = 64;
+
 /// How vector instructions are encoded, which decides what there is besides their width.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Encoding {

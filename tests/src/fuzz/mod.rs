@@ -17,8 +17,8 @@ use fastrand::Rng;
 use onnxc::error::{Error, Kind};
 use onnxc::files::external::ExternalFiles;
 use onnxc::import::ImportOptions;
+use onnxc::target::Goal;
 use onnxc::target::Target;
-use onnxc::tuning::Goal;
 use onnxc::{Options, Quiet, op};
 use serde::{Deserialize, Serialize};
 

@@ -5,8 +5,8 @@ use crate::graph::{Builder, Dim, MapFn, Op, Origin, TensorType};
 use crate::loops::{Expr, Stmt};
 use crate::pass::Precision;
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
+use crate::target::Goal;
 use crate::target::{Opt, Target};
-use crate::tuning::Goal;
 
 /// A softmax and a product of its result, of two ONNX nodes.
 fn graph() -> Graph {

@@ -9,7 +9,7 @@ use crate::cli::check::to_json;
 use crate::cli::data::{self, Symbols};
 use crate::cli::peak::Peak;
 use crate::cli::session::Loaded;
-use crate::codegen::emit::Kernels;
+use crate::codegen::kernels::Kernels;
 use crate::graph::{Dim, Graph, Tensor, ValueId};
 use crate::schedule::{Place, Program, Scratch, Step};
 use crate::target::Target;
@@ -126,8 +126,8 @@ impl Facts {
 
 fn options_text(options: &Options) -> String {
     let level = match options.goal {
-        crate::tuning::Goal::Size => "s".to_string(),
-        crate::tuning::Goal::Speed => options.opt_level.to_string(),
+        crate::target::Goal::Size => "s".to_string(),
+        crate::target::Goal::Speed => options.opt_level.to_string(),
     };
     let exact = if options.exact { " --exact" } else { "" };
     let precision = match options.precision {

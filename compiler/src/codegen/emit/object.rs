@@ -30,22 +30,11 @@ use crate::codegen::emit::copy;
 use crate::codegen::emit::data::Data;
 use crate::codegen::emit::func::Code;
 use crate::codegen::emit::write::clif_type;
+use crate::codegen::kernels::MachineCode;
 use crate::codegen::{stack_bytes, unwind};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::host::ir::{Extern, MEMCPY};
 use crate::target::{Dwarf, LevelCode, Records, Target};
-
-/// Machine code of a kernel. It refers to nothing outside itself.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct MachineCode {
-    pub bytes: Vec<u8>,
-    /// Bytes; a power of two.
-    pub alignment: u64,
-    /// Bytes of stack, with the address to return to.
-    pub stack: u32,
-    /// The record of its prologue for unwinders, where the target has those.
-    pub unwind: Vec<u8>,
-}
 
 /// Most stack of the object's own functions, bytes: `ONNXC_STACK_BYTES` without what the C library's `memcpy`, and finding
 /// it for the first time, may take.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use cranelift_entity::EntityRef;
 
-use crate::codegen::emit::{self, KernelCode};
+use crate::codegen::emit;
+use crate::codegen::kernels::KernelCode;
 use crate::error::{Error, Result, Stage};
 use crate::graph::borders::{stored, unstored};
 use crate::graph::{DType, Dim, Graph, State, Sym, Tensor, TensorType};

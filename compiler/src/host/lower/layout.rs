@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cranelift_entity::{EntityRef, PrimaryMap};
 use onnxc_runtime_support::strings::STATE_BYTES;
 
-use crate::codegen::emit::{KernelCode, Kernels};
+use crate::codegen::kernels::{KernelCode, Kernels};
 use crate::error::{Error, Result, Stage};
 use crate::graph::borders::stored_default;
 use crate::graph::{Constant, Def, Dim, Graph, NodeId, Op, Sym, ValueId};
@@ -20,10 +20,10 @@ use crate::host::ir::{Frame, FrameLayout, Pointers};
 use crate::host::lower::dynamic::Dynamic;
 use crate::host::lower::internal;
 use crate::host::lower::state::StateLayout;
+use crate::loops::work::Threads;
 use crate::schedule::{
     ALIGN, Group, GroupId, Place, Program, Scratch, Step, control_scratch, handed_by_bodies,
 };
-use crate::tuning::work::Threads;
 
 /// A program and what it refers to: the model's own, or a body.
 #[derive(Clone, Copy)]

@@ -16,7 +16,7 @@ pub(crate) mod state;
 mod steps;
 mod text;
 
-use crate::codegen::emit::{Explanation, KernelCode, Kernels};
+use crate::codegen::kernels::{Explanation, KernelCode, Kernels};
 use crate::error::{Error, Result, Stage};
 use crate::graph::Graph;
 use crate::host::StepInfo;

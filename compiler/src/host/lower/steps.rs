@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use cranelift_entity::PrimaryMap;
 
-use crate::codegen::emit::{Explanation, Failure, KernelCode};
+use crate::codegen::kernels::{Explanation, Failure, KernelCode, KernelVersion};
 use crate::error::Result;
 use crate::graph::call::{LARGE_IMAGE, Subject};
 use crate::graph::{Call, Dim, NodeId, Op as GraphOp, ValueId};
@@ -22,8 +22,8 @@ use crate::host::lower::layout::{ControlPlan, Plan, Scope};
 use crate::host::lower::text::node_text;
 use crate::host::lower::{KernelUse, Lowered, internal};
 use crate::host::message::{self, V, printable};
+use crate::loops::work::Threads;
 use crate::schedule::{BlockId, Group, GroupId, Place as Storage, Scratch, Step};
-use crate::tuning::work::Threads;
 
 /// Steps per function: large programs become several functions, which compile in parallel.
 const STEPS_PER_FUNCTION: usize = 48;
@@ -82,7 +82,7 @@ fn add_kernels<'g>(lowered: &mut Lowered<'g>, plan: &Plan, scope: &Scope<'g>) ->
 
 fn versions(plan: &Plan, code: &KernelCode) -> Result<Vec<Version>> {
     code.baseline()?;
-    let version = |version: &crate::codegen::emit::KernelVersion| {
+    let version = |version: &KernelVersion| {
         let (lo, hi) = match &version.range {
             Some((lo, hi)) => (extent(plan, lo)?, extent(plan, hi)?),
             None => (Extent::Const(0), Extent::Const(1)),

@@ -7,8 +7,8 @@ use onnxc_proto::{DeviceConfigurationProto, GraphProto, NodeProto, ShardingSpecP
 
 use super::Validator;
 use crate::error::Error;
-use crate::import::rules::Rule;
 use crate::import::types::rank;
+use crate::rules::Rule;
 
 /// IR version that brings device configurations.
 const SINCE: i64 = 11;

@@ -20,11 +20,11 @@ use onnxc_proto::{
 use super::check::{Opsets, plain_opsets};
 use super::diagnostics::{LISTED, Log};
 use super::function::function_key;
-use super::rules::Rule;
 use super::scope::bodies;
 use super::types::negative_size;
 use super::{FunctionKey, NEWEST, Tables, domain_name, normal_domain};
 use crate::error::{Error, NodeRef, Stage};
+use crate::rules::Rule;
 
 /// What is found: errors, and warnings and notes to which the walk adds.
 pub(super) struct Findings {
@@ -48,7 +48,7 @@ pub(super) fn validate(model: &ModelProto, opsets: &Opsets, tables: Tables, log:
     validator.model(opsets);
     let errors = validator.errors.into_values().flat_map(|(mut listed, more)| {
         if more > 0 {
-            let entry = listed[0].rule.and_then(super::rules::by_id);
+            let entry = listed[0].rule.and_then(crate::rules::by_id);
             let text = entry.map_or("", |entry| entry.text);
             let message = format!("and {more} more of this kind: {text}");
             listed.push(Error { message, node: None, ..listed[0].clone() });

@@ -6,10 +6,10 @@ use onnxc_proto::{AttributeProto, FunctionProto, NodeProto};
 use super::{Place, Role, Validator, malformed};
 use crate::error::Error;
 use crate::import::check::check_signature;
-use crate::import::rules::Rule;
 use crate::import::{attr, domain_name, newest, normal_domain};
 use crate::op::OpDef;
 use crate::op::training::BODY;
+use crate::rules::Rule;
 
 /// Operators that versions of their domains deprecate: the first such version, the last one if a later version brings the
 /// operator back, and what takes its place. Those that the schemas of ONNX call deprecated.

@@ -7,7 +7,7 @@ use onnxc_proto::{GraphProto, StringStringEntryProto, TrainingInfoProto, ValueIn
 
 use super::{Names, Place, Role, Validator, malformed};
 use crate::import::check::Opsets;
-use crate::import::rules::Rule;
+use crate::rules::Rule;
 
 impl<'m> Validator<'m> {
     pub(super) fn training(&mut self, graph: &'m GraphProto, opsets: &Opsets) {

@@ -11,8 +11,8 @@ use super::results::{give_types, of_output, results_of};
 use super::{inside, is_outer};
 use crate::graph::op::Shapes;
 use crate::graph::{Builder, Constant, DataSymbol, Def, Input, Op, Sym, Tensor, TensorType, Value};
-use crate::import::Subgraph;
 use crate::op::Body;
+use crate::op::Subgraph;
 use crate::op::item::{ItemType, Layout, columns};
 use crate::op::row::*;
 

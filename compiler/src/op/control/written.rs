@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::iterate::as_type;
 use crate::graph::op::Shapes;
 use crate::graph::{Builder, DataSymbol, Op, Sym, TensorType};
-use crate::import::Subgraph;
+use crate::op::Subgraph;
 use crate::op::inner::Inner;
 use crate::op::row::*;
 

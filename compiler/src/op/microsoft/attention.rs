@@ -1,6 +1,5 @@
 //! Attention as ONNX Runtime's optimizer writes it, in floats and quantized.
 
-use super::matmul::scaled_product;
 use super::{BYTES, DOMAIN, FLOATS};
 use crate::error::{Error, Result, Stage};
 use crate::graph::DType::{F16, F32, I32, I64};
@@ -8,6 +7,7 @@ use crate::graph::{Builder, DType, Dim, Requirement, ValueId};
 use crate::op::AttrDefault::{Int, Optional, Required};
 use crate::op::attention::{heads, merged_heads, scores, weighted};
 use crate::op::matmul::product;
+use crate::op::quantize::scaled_product;
 use crate::op::row::unsupported;
 use crate::op::softmax::softmax_along;
 use crate::op::{AttrKind, NodeCx, OpDef, attr, opt, req};

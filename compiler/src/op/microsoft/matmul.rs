@@ -3,10 +3,11 @@
 use super::{BYTES, DOMAIN, scalar};
 use crate::error::Result;
 use crate::graph::DType::{F16, F32, I8, I32, U8};
-use crate::graph::{Builder, ValueId};
+use crate::graph::ValueId;
 use crate::op::AttrDefault::{Float, Int};
-use crate::op::matmul::product;
-use crate::op::quantize::{Side, beside, centred, dynamically_quantized, rescaled, saturated};
+use crate::op::quantize::{
+    Side, beside, centred, dynamically_quantized, rescaled, saturated, scaled_product,
+};
 use crate::op::{NodeCx, OpDef, attr, opt, req};
 use crate::scalar::BinaryFn;
 
@@ -141,35 +142,6 @@ fn qgemm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let to = b.dtype(out_zero);
     let out_zero = scalar(b, out_zero)?;
     Ok(vec![saturated(b, reals, Some(out_zero), to, true)?])
-}
-
-/// A quantised matrix operand: elements, scale and zero point.
-pub type Operand = (ValueId, ValueId, Option<ValueId>);
-
-/// The product of two quantised operands as f32, plus bias.
-pub fn scaled_product(
-    b: &mut Builder<'_>,
-    lhs: Operand,
-    rhs: Operand,
-    bias: Option<ValueId>,
-) -> Result<ValueId> {
-    let x = centred(b, lhs.0, lhs.2, Side::Rows, I32)?;
-    let y = centred(b, rhs.0, rhs.2, Side::Columns, I32)?;
-    let sum = product(b, x, y)?;
-    let rank = b.rank(sum);
-    let mut scales = [lhs.1, rhs.1];
-    for (scale, side) in scales.iter_mut().zip([Side::Rows, Side::Columns]) {
-        *scale = b.cast(*scale, F32)?;
-        *scale = beside(b, *scale, rank, side)?;
-    }
-    let reals = rescaled(b, sum, &scales, None)?;
-    match bias {
-        Some(bias) => {
-            let bias = b.cast(bias, F32)?;
-            b.binary(BinaryFn::Add, reals, bias)
-        }
-        None => Ok(reals),
-    }
 }
 
 fn mat_mul_integer_to_float(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

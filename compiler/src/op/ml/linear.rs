@@ -3,8 +3,8 @@
 use super::scores::Transform;
 use super::{DOMAIN, Data, NUMBERS, class_labels, f32s, labels_at, matrix};
 use crate::graph::Op;
-use crate::import::Rule;
 use crate::op::row::*;
+use crate::rules::Rule;
 
 pub const ROWS: &[OpDef] = &[
     OpDef {

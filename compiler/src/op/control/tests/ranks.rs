@@ -3,7 +3,7 @@
 use onnxc_proto::{FunctionProto, ModelProto, OperatorSetIdProto};
 
 use super::*;
-use crate::import::Rule;
+use crate::rules::Rule;
 
 /// `y`, which is `x: i64[2, n, 3]` without the axis of size `n` where that is 1, as exporters write `squeeze(1)`.
 fn squeezed() -> Vec<NodeProto> {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::import::Subgraph;
+use crate::op::Subgraph;
 use crate::op::row::*;
 
 /// What an input stands for.

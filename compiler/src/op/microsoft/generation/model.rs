@@ -3,7 +3,7 @@
 use super::bodies::{self, Decoder, Form, Slot, pairing};
 use crate::graph::DType::{F32, I32, I64};
 use crate::graph::{Builder, Op, Tensor};
-use crate::import::Subgraph;
+use crate::op::Subgraph;
 use crate::op::control::iterate::as_type;
 use crate::op::control::written::{Written, tensors};
 use crate::op::row::*;

@@ -19,7 +19,7 @@ pub fn affine_view(graph: &Graph, value: ValueId, is_materialised: &dyn Fn(Value
 }
 
 /// [`affine_view`], or the value that has to be materialised to get nearer to one.
-pub(super) fn compose(
+pub fn compose(
     graph: &Graph,
     value: ValueId,
     is_materialised: &dyn Fn(ValueId) -> bool,
