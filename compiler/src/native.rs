@@ -24,7 +24,7 @@ use onnxc_runtime_support::{Model as Descriptor, Options as RunOptions, Pool, St
 use target_lexicon::Triple;
 
 use crate::codegen::emit::shared;
-use crate::error::{Error, Kind, Result, Stage};
+use crate::error::{Error, Kind, Result, Stage, without};
 use crate::graph::{Dim, Graph, Input, Sym, Tensor};
 
 use crate::host::block::SPARE;

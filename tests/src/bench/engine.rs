@@ -161,6 +161,7 @@ fn compile(task: &CompileTask) -> Result<Compiled> {
     let object = task.library.with_extension("o");
     let mut file = File::create(&object).map_err(|error| format!("{}: {error}", object.display()))?;
     let artifact = compiled.artifact().map_err(text)?;
+    let code_bytes = artifact.stats.code_bytes;
     artifact.write_object(&mut file).map_err(text)?;
     let compile_time = start.elapsed();
     let bytes = meter.peak();
@@ -175,7 +176,7 @@ fn compile(task: &CompileTask) -> Result<Compiled> {
         compile_ms: milliseconds(compile_time),
         link_ms: milliseconds(link_time),
         object_bytes: file.metadata().map_err(|error| error.to_string())?.len(),
-        code_bytes: artifact.stats.code_bytes,
+        code_bytes,
         bytes,
         output_shapes: output_shapes.collect::<Result<_>>()?,
     })

@@ -15,7 +15,7 @@ pub mod shared;
 mod weights;
 mod write;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 
