@@ -243,7 +243,7 @@ pub struct CompileArgs {
     /// Compute this output and others named so, and nothing that only the rest of the model's outputs need; states stay
     #[arg(long, value_name = "NAME")]
     pub only_output: Vec<String>,
-    /// Prefix of every symbol (default: the output file's name, of libraries without `lib`)
+    /// Prefix of every symbol (default: the output file's name, without the `lib` prefix of libraries)
     #[arg(long)]
     pub name: Option<String>,
     /// What to write, separated by commas (default: by the output's extension, or obj). It must agree with the extension of -o
@@ -253,8 +253,8 @@ pub struct CompileArgs {
     /// -MD and -MF FILE mean the same
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub depfile: Option<Option<PathBuf>>,
-    /// C compiler that links shared libraries for the target. By default those with ELF or for Windows, on x86-64 and aarch64,
-    /// need none; others are linked by CC_<target>, of this machine CC or cc, else the GNU one that is named after the target
+    /// C compiler that links shared libraries. Those with ELF or for Windows, on x86-64 and aarch64, need none. Others are linked by
+    /// CC_<target>; for the host CC or cc; otherwise the target's GNU compiler
     #[arg(long, value_name = "PROGRAM")]
     pub linker: Option<OsString>,
     /// Print the graph after a pass (`all`: after each)

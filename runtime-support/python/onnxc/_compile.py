@@ -27,6 +27,7 @@ class Options(TypedDict, total=False):
     name: Optional[str]
     opt_level: Union[int, str]
     exact: bool
+    precision: Optional[str]
     strict: bool
     target: Optional[str]
     cpu: Optional[str]
@@ -79,6 +80,7 @@ def arguments(
     name: Optional[str] = None,
     opt_level: Union[int, str] = 3,
     exact: bool = False,
+    precision: Optional[str] = None,
     strict: bool = False,
     target: Optional[str] = None,
     cpu: Optional[str] = None,
@@ -143,11 +145,11 @@ def compile(model: Model, output: Union[str, "os.PathLike[str]", None] = None, *
 
     A shared library for Linux or Windows needs no linker; others are linked by the C compiler `$CC` or `cc`.
 
-    Options, as of the command `onnxc`: `name` (prefix of the symbols), `opt_level` (0 to 3), `exact`, `precision` ("f32", "bf16" or "auto"), `strict`,
-    `target` (a triple), `cpu` (such as "x86-64-v3" or "native"), `vector_width` (bits), `input_dims` (a dict of symbols, or "input:axis", to
-    sizes), `input_shapes` (a dict of inputs that the model declares without a shape, or with a wrong one, to their shapes: tuples of
-    sizes, names of symbols, and None for dims without a name), `outputs` (names of those to compute; without it all), `state`
-    ("auto" or a dict of inputs to outputs), `state_capacity`, `nchwc_block` (8 or 16), `overridable_defaults` and
+    Options, as of the command `onnxc`: `name` (prefix of the symbols), `opt_level` (0 to 3), `exact`, `precision` ("f32", "bf16" or
+    "auto"), `strict`, `target` (a triple), `cpu` (such as "x86-64-v3" or "native"), `vector_width` (bits), `input_dims` (a dict of
+    symbols, or "input:axis", to sizes), `input_shapes` (a dict of inputs that the model declares without a shape, or with a wrong one,
+    to their shapes: tuples of sizes, names of symbols, and None for dims without a name), `outputs` (names of those to compute; without
+    it all), `state` ("auto" or a dict of inputs to outputs), `state_capacity`, `nchwc_block` (8 or 16), `overridable_defaults` and
     `external_data_root` (a folder).
 
     Raises CompileError with every problem of the model; what it breaks without harm is a ModelWarning.

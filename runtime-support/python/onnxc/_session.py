@@ -88,6 +88,7 @@ class SessionKeywords(TypedDict, total=False):
 
     opt_level: Union[int, str]
     exact: bool
+    precision: Optional[str]
     strict: bool
     cpu: Optional[str]
     vector_width: Optional[int]

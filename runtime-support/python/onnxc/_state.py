@@ -16,8 +16,8 @@ Array = npt.NDArray[Any]
 class State(MutableMapping[str, Array]):
     """Tensors that stay from one run to the next, such as caches of keys and values, in one block of memory.
 
-    `Model.state` makes one from the sizes of symbols, such as `model.state(batch=1, capacity=4096)`; a symbol whose name is no
-    word of Python is given by `**{"past.capacity": 4096}`, and one that is not given is 0.
+    `Model.state` makes one from the sizes of symbols, such as `model.state(batch=1, capacity=4096)`; a symbol whose name is not a
+    Python identifier is given by `**{"past.capacity": 4096}`, and one that is not given is 0.
 
     It is a mapping of the inputs that became state to arrays: `state["past"]` is a copy of one, as large as runs have made it, and
     `state["past"] = array` sets it. `update` sets several at once, which those that grow together need.
