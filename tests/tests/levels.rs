@@ -11,9 +11,8 @@ use onnxc::codegen::kernels::Kernels;
 use onnxc::graph::{DType, Tensor};
 use onnxc::import::{ImportOptions, NoExternalData};
 use onnxc::native::{self, Call};
-use onnxc::target::Goal;
-use onnxc::target::Target;
-use onnxc::{Compiled, Options, Quiet, interp};
+use onnxc::target::{Goal, Target};
+use onnxc::{Compiled, Options, Precision, Quiet, interp};
 use onnxc_proto::build::{self, int, ints, node};
 use onnxc_proto::{ModelProto, TensorProto};
 use prost::Message;
@@ -34,8 +33,10 @@ fn compile(model: &ModelProto, target: Target, opt_level: u8) -> Compiled {
         opt_level,
         exact: false,
         goal: Goal::Speed,
+        precision: Precision::F32,
         import: ImportOptions::default(),
         profile: false,
+        unwind: true,
     };
     let compiled = onnxc::compile(model.encode_to_vec().into(), &NoExternalData, &options, &mut Quiet);
     compiled.unwrap_or_else(|errors| panic!("{errors:?}"))
@@ -88,10 +89,10 @@ fn constant(name: &str, data_type: i32, dims: &[i64], seed: u64) -> TensorProto 
     let size = if data_type == I16 { 2 } else { 1 };
     let count = dims.iter().product::<i64>() as usize * size;
     TensorProto {
-        name: name.into(),
-        data_type,
+        name: Some(name.into()),
+        data_type: Some(data_type),
         dims: dims.to_vec(),
-        raw_data: bytes(seed, count).into(),
+        raw_data: Some(bytes(seed, count).into()),
         ..Default::default()
     }
 }
@@ -124,12 +125,8 @@ fn products() -> ModelProto {
         convolution("strided", &["x", "wd", "za"], 32, 2, 0),
         convolution("signed", &["s", "ws"], 1, 1, 0),
     ];
-    let values = outputs.map(|name| build::untyped(name)).to_vec();
-    let typed = values.into_iter().map(|value| onnxc_proto::ValueInfoProto {
-        name: value.name.clone(),
-        ..build::value(&value.name, I32, rank(&value.name))
-    });
-    let mut graph = build::graph(inputs, nodes, typed.collect());
+    let typed = outputs.map(|name| build::value(name, I32, rank(name)));
+    let mut graph = build::graph(inputs, nodes, typed.to_vec());
     for (name, data_type, dims, seed) in [
         ("wab", I8, &[67, 50][..], 1),
         ("wub", U8, &[67, 33], 2),
