@@ -68,7 +68,7 @@ pub struct KernelVersion {
 }
 
 impl KernelCode {
-    /// Why the version for the best processors is no leaf kernel, where it could be one.
+    /// Why the version for the best processors is not a leaf kernel, where it could be one.
     pub fn refusal(&self) -> Option<&str> {
         self.versions.last()?.refusal.as_deref()
     }

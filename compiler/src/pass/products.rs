@@ -8,9 +8,9 @@
 //! Pairs are of neighbours along the last inner axis. Where its extent is odd, a zero is added to both operands: three channels
 //! of an image become four.
 //!
-//! Products that stand for moving and filtering, as of Resize and DFT, are none of the model's: they stay f32. So do short
-//! sums, products with few columns, those whose last inner axis only a run knows, and those of two large computed values, as of attention
-//! over long sequences, whose kernels keep only a part of the scores.
+//! Products that stand for moving and filtering, as of Resize and DFT, do not belong to the model: they stay f32. So do short sums,
+//! products with few columns or with a last inner axis that only a run knows, and products of two large computed values. Attention over
+//! long sequences has these; its kernels keep only a part of the scores.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ const LEAST_COLUMNS: i64 = 8;
 /// second-level cache.
 const NEAR_BYTES: i64 = 4 << 20;
 
-/// Operators of ONNX whose products are no layers of a network.
+/// Operators of ONNX whose products are not layers of a network.
 const OTHERS: &[&str] = &["Resize", "Upsample", "DFT", "STFT", "MelWeightMatrix", "GridSample", "AffineGrid"];
 
 /// What values are as another type, by value: what is behind views, and the views.
@@ -50,7 +50,7 @@ struct Rounding {
     /// Whether products read pairs of bf16.
     pairs: bool,
     exact: bool,
-    /// Values rounded to bf16, as such and as f32.
+    /// Values rounded to bf16, in that type and as f32.
     narrow: Known,
     wide: Known,
 }
@@ -70,7 +70,7 @@ impl Rounding {
         if !floats || OTHERS.contains(&named) || b.graph.is_constant(lhs) {
             return Ok(None);
         }
-        // Weights of few bits stay such.
+        // Weights of few bits keep their type.
         if Weights::of(b.graph, rhs, self.exact).is_some() {
             return Ok(None);
         }
@@ -132,7 +132,7 @@ impl Rounding {
     }
 }
 
-/// A value with so many zeros behind its last axis, which are added to the image that it has windows of.
+/// A value with `count` zeros behind its last axis, added to the image that it has windows of.
 fn padded(b: &mut Builder, value: ValueId, count: i64) -> Result<ValueId> {
     let last = b.rank(value) - 1;
     match producer(b.graph, value).cloned() {
@@ -207,7 +207,7 @@ fn behind_views(
     Ok(made)
 }
 
-/// The bf16 that the left-hand side of a product is made of, if its rows are to be read as such: through the same views.
+/// The bf16 that the left-hand side of a product is made of, if its rows are to be read in that type: through the same views.
 pub fn bf16_of(b: &mut Builder, lhs: ValueId, known: &mut Known) -> Result<Option<ValueId>> {
     if b.dtype(lhs) != DType::F32 || !is_rounded(b.graph, lhs) {
         return Ok(None);

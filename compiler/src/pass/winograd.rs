@@ -48,8 +48,8 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     bodies(graph, options, run)
 }
 
-/// The tiles of convolutions of floats whose transformed weights add up to at most so many bytes for each of the model's, of f32 and of
-/// narrower ones: first those that save most for a byte.
+/// The tiles of convolutions of floats whose transformed weights add up to at most `shares` bytes for each byte of the model's weights, of
+/// f32 and of narrower ones: first those that save most for a byte.
 fn affordable(graph: &Graph, rates: Rates, shares: [f64; 2]) -> Result<HashMap<NodeId, usize>> {
     let floats = Arithmetic { memory_byte: rates.memory_byte, ..Arithmetic::FLOATS };
     let sources = sources(graph);

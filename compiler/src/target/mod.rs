@@ -25,7 +25,7 @@ pub struct Target {
     pub triple: Triple,
     /// Name given with `--mcpu`, the default of the architecture when none was.
     pub cpu: String,
-    /// Better processors that hot code is made for as well: sets of features, of which an object takes the last that the
+    /// Better processors that hot code is made for as well: sets of features. An object takes the last one that the
     /// processor has when it runs. None comes before one that it includes.
     pub upgrades: Vec<Target>,
     /// Cranelift settings to enable, beyond the triple's baseline.
@@ -558,7 +558,7 @@ mod tests {
         "x86-64-v4+amx",
     ];
 
-    /// An object holds the levels that are named, whatever their order, and needs the least of them.
+    /// An object holds the levels that are named, in any order, and needs the lowest of them.
     #[test]
     fn levels_are_chosen_by_name() {
         let target = |levels: &[&str]| {

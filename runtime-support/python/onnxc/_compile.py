@@ -166,7 +166,7 @@ def compile(model: Model, output: Union[str, "os.PathLike[str]", None] = None, *
 
 def write(source: Union[Path, bytes], output: Path, arguments: list[str]) -> None:
     """Compiles a model into a file."""
-    # With `./` in front a file's name is no command of the compiler's.
+    # With `./` in front a file's name is not taken for a command of the compiler.
     name = "-" if isinstance(source, bytes) else str(source if source.is_absolute() else Path(os.curdir, source))
     if isinstance(source, Path) and not os.path.isabs(name):
         name = os.path.join(os.curdir, name)

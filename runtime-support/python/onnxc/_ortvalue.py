@@ -101,7 +101,7 @@ class OrtValue:
     def element_type(self) -> int:
         code = _types.code_of(self._array.dtype) if self.is_tensor() else None
         if code is None:
-            raise InvalidArgument("the value is no tensor")
+            raise InvalidArgument("the value is not a tensor")
         return code
 
     def shape(self) -> list[int]:

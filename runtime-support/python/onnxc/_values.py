@@ -94,13 +94,13 @@ def array_of(port: _abi.Port, value: Any) -> Array:
     except (TypeError, ValueError, OverflowError) as error:
         takes = type_text(Value(port.name, (port,), 0))
         what = type(value).__name__
-        raise InvalidArgument(f"input `{port.name}` takes {takes}; the {what} given is no array of these: {error}") from None
+        raise InvalidArgument(f"input `{port.name}` takes {takes}; the {what} given is not an array of these: {error}") from None
 
 
 def pack(value: Value, given: Any) -> Sequence[Optional[Array]]:
     """The array of each port, or None for a default that is taken.
 
-    Raises InvalidArgument where `given` is no such value.
+    Raises InvalidArgument where `given` is not of the value's type.
     """
     ports = value.ports
     kind = ports[0].part

@@ -71,7 +71,7 @@ def limit() -> int:
     try:
         return max(int(given), 0)
     except ValueError:
-        raise ValueError(f"ONNXC_CACHE_BYTES={given} is no number of bytes") from None
+        raise ValueError(f"ONNXC_CACHE_BYTES={given} is not a number of bytes") from None
 
 
 def entries() -> list[Entry]:

@@ -165,7 +165,7 @@ class Sessions(WithCache):
             ({"a": a, "b": np.zeros((1, 4), np.float32)}, "dimension 1 is 4, must be 3.*takes float32\\[batch, 3\\].*shape \\[1, 4\\]"),
             ({"a": a, "b": np.zeros((2, 3), np.float32)}, "input 1 `b`: dimension 0 is 2, must be 1"),
             ({"a": a, "b": np.zeros(3, np.float32)}, "rank 1, must be 2"),
-            ({"a": a, "b": [["x"]]}, "the list given is no array"),
+            ({"a": a, "b": [["x"]]}, "the list given is not an array"),
         ]
         for feeds, message in cases:
             with self.assertRaisesRegex(onnxc.InvalidArgument, message):

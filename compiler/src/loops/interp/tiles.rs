@@ -1,4 +1,4 @@
-//! Statements on tiles, one element at a time: integers as such, floats by their bits as f32.
+//! Statements on tiles, one element at a time: integers by their values, floats by their bits as f32.
 
 use super::{Machine, fail};
 use crate::error::Result;

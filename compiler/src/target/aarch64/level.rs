@@ -196,7 +196,7 @@ mod tests {
             assert_eq!(of(cpu, &[dot, &[DOT_PRODUCTS, BF16_CONVERSIONS]]), Some(wanted), "{cpu}");
         }
         assert_eq!(of("cortex-a53", &[]), Some(0));
-        // Levels are no chain: each is tested, whatever the others are.
+        // Levels do not form a chain: each is tested for itself.
         let (always, never) = (&[ALWAYS][..], &[NEVER][..]);
         assert_eq!(of("cortex-a53", &[always, always]), Some(0b11));
         assert_eq!(of("cortex-a53", &[always, dot, always, &[]]), Some(0b1101));

@@ -214,7 +214,7 @@ impl Writer<'_, '_, '_> {
         Ok(())
     }
 
-    /// The levels that the processor is good for, a bit each, of which the baseline has the lowest. They are tested in the first run,
+    /// The levels that the processor is good for, a bit each; the baseline has the lowest bit. They are tested in the first run,
     /// or in those that several threads begin before the first has stored the result.
     pub(super) fn level(&mut self) -> Value {
         let Some(test) = self.code.unit.level() else { return self.code.int(1) };
