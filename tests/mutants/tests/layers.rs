@@ -20,6 +20,7 @@ const LAYERS: &[Layer] = &[
         modules: &[
             "error",
             "rules",
+            "words",
             "digest",
             "scalar",
             "winograd",

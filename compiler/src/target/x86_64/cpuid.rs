@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(around, wanted);
         assert_eq!([&lines[call - 4], &lines[call + 1]], ["movq %r11,%xmm4", "movq %xmm4,%r11"]);
         assert!(lines[call + 3].starts_with("jne") && lines[call + 4] == "bts $0,%r8d", "{lines:#?}");
-        assert!(lines[..call - 3].contains(&"cmp $0x3000000,%eax".to_string()), "{lines:#?}");
+        assert!(lines[..call - 3].contains(&"cmp $0x3400000,%eax".to_string()), "{lines:#?}");
     }
 
     #[cfg(target_arch = "x86_64")]
