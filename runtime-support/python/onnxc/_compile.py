@@ -166,9 +166,9 @@ def compile(model: Model, output: Union[str, "os.PathLike[str]", None] = None, *
 
 def write(source: Union[Path, bytes], output: Path, arguments: list[str]) -> None:
     """Compiles a model into a file."""
-    # With `./` in front a file's name is not taken for a command of the compiler.
-    name = "-" if isinstance(source, bytes) else str(source if source.is_absolute() else Path(os.curdir, source))
-    if isinstance(source, Path) and not os.path.isabs(name):
+    name = "-" if isinstance(source, bytes) else str(source)
+    if isinstance(source, Path) and not source.is_absolute():
+        # So that the compiler does not take the name of a file for one of its commands.
         name = os.path.join(os.curdir, name)
     call([name, "-o", str(output)] + arguments, source if isinstance(source, bytes) else None)
 
