@@ -71,11 +71,13 @@ def dress(graph, rng):
 def nameless(graph, outputs):
     """Results that no node reads, that are not among these outputs and may go without a name."""
     read = {name for vertex in graph.vertices for name in vertex.inputs} | outputs
-    found = set()
+    found, single = set(), OpSchema.FormalParameterOption.Single
     for vertex in graph.vertices:
         formals = schema_since(vertex.op, vertex.node.since).outputs
         for at, name in enumerate(vertex.outputs):
-            needed = formals[min(at, len(formals) - 1)].option == OpSchema.FormalParameterOption.Single
+            # Rows of com.microsoft do not say which of their results may go without.
+            option = getattr(formals[min(at, len(formals) - 1)], "option", single)
+            needed = option == single
             if name not in read and not needed:
                 found.add(name)
         # A node all of whose results are unnamed computes nothing.

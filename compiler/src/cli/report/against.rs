@@ -55,6 +55,9 @@ impl Past {
     }
 }
 
+/// A figure with its unit.
+type ToText = fn(f64) -> String;
+
 /// A kernel before and now; one of the two may be missing.
 struct Change {
     name: String,
@@ -105,7 +108,7 @@ pub fn section(past: &Past, facts: &Facts) -> String {
         );
     }
     text.push_str("<table>\n<tr><th></th><th class=\"n\">before</th><th class=\"n\">now</th><th class=\"n\">change</th></tr>\n");
-    let figures: [(&str, f64, f64, fn(f64) -> String); 4] = [
+    let figures: [(&str, f64, f64, ToText); 4] = [
         ("time of a run", past.min_ms, timing.min_ms, ms_text),
         ("compile time", past.compile_ms, timing.compile_ms, ms_text),
         ("object", past.object_bytes as f64, timing.object_bytes as f64, |bytes| bytes_text(bytes as u64)),
@@ -132,12 +135,7 @@ pub fn section(past: &Past, facts: &Facts) -> String {
     text + "</table></div>\n"
 }
 
-fn line(
-    text: &mut String,
-    name: &str,
-    (before, now): (Option<f64>, Option<f64>),
-    text_of: fn(f64) -> String,
-) {
+fn line(text: &mut String, name: &str, (before, now): (Option<f64>, Option<f64>), text_of: ToText) {
     let cell = |value: Option<f64>| value.map(text_of).unwrap_or_default();
     let (class, change) = match (before, now) {
         (Some(before), Some(now)) if before > 0.0 => {
