@@ -1,4 +1,6 @@
-//! Mistyped names: which of those there are is meant.
+//! Mistyped names: which of the known ones is meant.
+
+use strsim::osa_distance as distance;
 
 /// The name that a word is likely to stand for: one that differs by few letters, or that either begins with the other.
 pub fn nearest<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
@@ -18,26 +20,6 @@ const PREFIX: usize = 3;
 /// The end of a message about an unknown name: a question, or nothing where no name is near.
 pub fn did_you_mean<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     nearest(word, names).map_or(String::new(), |name| format!("; did you mean `{name}`?"))
-}
-
-/// Letters to insert, remove, replace or swap with their neighbour (optimal string alignment).
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut before: Vec<usize> = vec![];
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let replaced = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = replaced.min(last[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(before[j - 2] + 1);
-            }
-            row.push(least);
-        }
-        before = std::mem::replace(&mut last, row);
-    }
-    last[b.len()]
 }
 
 #[cfg(test)]

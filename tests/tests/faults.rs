@@ -7,12 +7,14 @@ use std::process::{Command, Output};
 
 use onnxc_proto::TensorProto;
 use onnxc_proto::tensor_proto::DataType;
+use onnxc_tests::suite;
 use prost::Message;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
 
+/// The folder beside that of the models.
 fn faults() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/faults");
+    let folder = suite::models_folder()?.with_file_name("faults");
     let found = folder.is_dir();
     assert!(found || std::env::var_os("ONNXC_REQUIRE_MODELS").is_none(), "{} is missing", folder.display());
     found.then_some(folder)

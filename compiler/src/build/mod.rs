@@ -33,8 +33,7 @@ use crate::files::Mapped;
 use crate::files::external::ExternalFiles;
 use crate::graph::state::Choice;
 use crate::import::{self, ExternalData, ImportOptions};
-use crate::target::Goal;
-use crate::target::Target;
+use crate::target::{Goal, Target};
 use crate::{Options, Precision, Quiet};
 
 /// Compiles a model with the default options; see [`Builder::compile`].

@@ -23,8 +23,7 @@ use crate::graph::state::Choice;
 use crate::import::{DimPin, Import, ImportOptions, InputShape, Limits, Warning};
 use crate::native::{self, Models};
 use crate::schedule::Program;
-use crate::target::Goal;
-use crate::target::Target;
+use crate::target::{Goal, Target};
 use crate::words::did_you_mean;
 use crate::{Compiled, Counter, Frontend, Observer, Options, import, pass};
 

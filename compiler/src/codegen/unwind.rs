@@ -138,6 +138,9 @@ const BASE_REGISTER: u8 = 0x70;
 const DEREFERENCE: u8 = 0x06;
 const PLUS: u8 = 0x23;
 
+/// The encoding of addresses as distances of 32 bits from their place.
+pub const RELATIVE_32: u8 = 0x1b;
+
 /// Words in which places of saved registers are counted, downwards from the caller's stack pointer.
 const WORD: u32 = 8;
 
@@ -184,7 +187,6 @@ impl Dwarf {
     /// What entries of `.eh_frame` have in common: addresses are relative to their place, in 32 bits.
     pub fn common(self) -> Vec<u8> {
         let (stack, _, back) = self.frame();
-        const RELATIVE_32: u8 = 0x1b;
         // Version 1, the augmentation, units of code and of places, the address to return to, bytes of augmentation.
         let mut entry =
             vec![1, b'z', b'R', 0, self.unit() as u8, (-(WORD as i8)) as u8 & 0x7f, back, 1, RELATIVE_32];

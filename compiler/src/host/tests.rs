@@ -8,8 +8,7 @@ use super::parse::parse;
 use super::verify::verify;
 use crate::graph::{DType, Tensor};
 use crate::host::abi::status;
-use crate::target::Goal;
-use crate::target::Target;
+use crate::target::{Goal, Target};
 use crate::{Frontend, Options, Quiet, backend, optimize};
 
 /// A program of one input, one output and two slots, with these bodies of `run` and of a step function.

@@ -10,8 +10,7 @@ use std::collections::{HashMap, HashSet};
 use crate::graph::{DType, Dim};
 use crate::loops::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, math, visit};
 use crate::scalar::CompareFn;
-use crate::target::Goal;
-use crate::target::Target;
+use crate::target::{Goal, Target};
 
 /// Most turns of an innermost loop without vectors that are written out.
 const WRITTEN_OUT: i64 = 4;

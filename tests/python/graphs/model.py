@@ -80,7 +80,7 @@ def nameless(graph, outputs):
             needed = option == single
             if name not in read and not needed:
                 found.add(name)
-        # A node all of whose results are unnamed computes nothing.
+        # A node keeps at least one name: without any it computes nothing.
         if found.issuperset(vertex.outputs):
             found.discard(vertex.outputs[0])
     return found

@@ -5,8 +5,7 @@ use crate::loops::nest::Nest;
 use crate::loops::parse::parse;
 use crate::loops::verify::verify;
 use crate::loops::{Kernel, LoopKind, interp};
-use crate::target::Goal;
-use crate::target::Target;
+use crate::target::{Goal, Target};
 
 fn kernel(body: &str) -> Kernel {
     let head = "kernel \"k\" {\n  buffer b0 \"x\" : read f32[96]\n  buffer b1 \"y\" : readwrite f32[96]\n  \

@@ -1,11 +1,13 @@
 //! The index of unwind records (`.eh_frame_hdr`), by which unwinders find the record of an address.
 
+use crate::codegen::unwind::RELATIVE_32;
+
 /// Bytes of its header, and of a row.
 pub(super) const HEADER_BYTES: u64 = 12;
 pub(super) const ROW_BYTES: u64 = 8;
 
-/// The one encoding of addresses in records that is known: a distance of 32 bits from the field.
-const DISTANCE: u8 = 0x1b;
+/// The one encoding of addresses in records that is known.
+const DISTANCE: u8 = RELATIVE_32;
 
 /// Offsets of the records of functions; `None` where a record is of another form.
 fn records(data: &[u8]) -> Option<Vec<usize>> {
