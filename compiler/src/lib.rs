@@ -42,9 +42,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use codegen::emit::Source;
 use codegen::kernels::Kernels;
 use error::{Error, Kind, Result, Stage};
 use graph::Graph;
+use import::training::Role;
 use import::{ExternalData, ImportOptions, Warning};
 use schedule::Program;
 use target::Goal;
@@ -122,6 +124,28 @@ pub struct Frontend {
     pub notes: Vec<String>,
     /// What it breaks, and is compiled all the same.
     pub warnings: Vec<Warning>,
+    /// What trains it, where that is asked for.
+    pub entries: Vec<EntryFrontend>,
+}
+
+/// A program of a model beside the one that infers, up to its schedule.
+#[derive(Debug)]
+pub struct EntryFrontend {
+    /// What follows the model's name in the names of its functions.
+    pub suffix: String,
+    pub role: Role,
+    pub graph: Graph,
+    pub program: Program,
+}
+
+/// A program of a compiled model beside the one that infers.
+pub struct CompiledEntry {
+    /// What follows the model's name in the names of its functions.
+    pub suffix: String,
+    pub role: Role,
+    pub graph: Arc<Graph>,
+    pub program: Program,
+    pub kernels: Kernels,
 }
 
 /// A compiled model; [`Compiled::artifact`] gives the object and the header.
@@ -131,6 +155,7 @@ pub struct Compiled {
     pub kernels: Kernels,
     pub notes: Vec<String>,
     pub warnings: Vec<Warning>,
+    pub entries: Vec<CompiledEntry>,
     target: Target,
     options: codegen::emit::Options,
 }
@@ -152,7 +177,13 @@ impl Compiled {
 
     /// The object, to be written, and the header.
     pub fn artifact(&self) -> Result<codegen::emit::Artifact> {
-        codegen::emit::emit(&self.graph, &self.program, &self.kernels, &self.target, &self.options)
+        let own = Source { suffix: "", graph: &self.graph, program: &self.program, kernels: &self.kernels };
+        let entries = self.entries.iter().map(|entry| {
+            let CompiledEntry { suffix, graph, program, kernels, .. } = entry;
+            Source { suffix, graph, program, kernels }
+        });
+        let programs: Vec<Source<'_>> = std::iter::once(own).chain(entries).collect();
+        codegen::emit::emit_all(&programs, &self.target, &self.options)
     }
 }
 
@@ -168,9 +199,14 @@ pub fn compile(
 
 /// Everything after the schedule: machine code of every kernel.
 pub fn backend(frontend: Frontend, options: &Options, observer: &mut dyn Observer) -> Result<Compiled> {
-    let Frontend { graph, program, notes, warnings } = frontend;
+    let Frontend { graph, program, notes, warnings, entries } = frontend;
     let start = Instant::now();
     let kernels = backend::compile_kernels(&graph, &program, &options.target, &observer.counter())?;
+    let mut compiled = vec![];
+    for EntryFrontend { suffix, role, graph, program } in entries {
+        let kernels = backend::compile_kernels(&graph, &program, &options.target, &observer.counter())?;
+        compiled.push(CompiledEntry { suffix, role, graph: Arc::new(graph), program, kernels });
+    }
     observer.stage("kernels", start.elapsed());
     let emit = codegen::emit::Options {
         name: options.name.clone(),
@@ -183,6 +219,7 @@ pub fn backend(frontend: Frontend, options: &Options, observer: &mut dyn Observe
         kernels,
         notes,
         warnings,
+        entries: compiled,
         target: options.target.clone(),
         options: emit,
     })
@@ -199,11 +236,17 @@ pub fn frontend(
     let proto = decode(model).map_err(|error| vec![error])?;
     observer.stage("decode", start.elapsed());
     let start = Instant::now();
-    let import::Import { graph, notes, warnings } = import::import(&proto, &options.import, external)?;
+    let import::Import { graph, notes, warnings, entries: imported } = import::import(&proto, &options.import, external)?;
     drop(proto);
     observer.stage("import", start.elapsed());
     let (graph, program) = optimize(graph, options, observer).map_err(|error| vec![error])?;
-    Ok(Frontend { graph, program, notes, warnings })
+    let mut entries = vec![];
+    for entry in imported {
+        let (suffix, role) = (entry.suffix(), entry.role);
+        let (graph, program) = optimize(entry.graph, options, observer).map_err(|error| vec![error])?;
+        entries.push(EntryFrontend { suffix, role, graph, program });
+    }
+    Ok(Frontend { graph, program, notes, warnings, entries })
 }
 
 /// The model's protobuf structs.

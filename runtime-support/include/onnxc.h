@@ -243,7 +243,8 @@ typedef struct onnxc_model {
     int32_t state_records_at;
     int32_t state_bytes_at;
     int32_t state_reset_at;
-    int32_t reserved;
+    /* The function that describes the next program of the object; 0 in the last one. */
+    int32_t next_at;
 } onnxc_model;
 
 /* An input or output as onnxc_model stores it. */
@@ -658,7 +659,8 @@ static inline onnxc_tensor onnxc_make_tensor(const void *data, size_t bytes, int
 /* Bytes of the state block in which the model's symbols have these values, or minus an onnxc_status. */
 typedef int64_t (*onnxc_state_bytes_fn)(const int64_t *symbols, size_t count);
 
-/* Empties a block of `bytes` bytes: all elements are 0, and tensors that grow have none. Returns an onnxc_status: ONNXC_BAD_STATE where
+/* Empties a block of `bytes` bytes: all elements are 0, and tensors that grow have none; of a model that is trained, what training changes
+ * has the values of the initializers. Returns an onnxc_status: ONNXC_BAD_STATE where
  * `bytes` is not the size that these symbols need. */
 typedef int32_t (*onnxc_state_reset_fn)(void *state, size_t bytes, const int64_t *symbols, size_t count);
 
@@ -699,6 +701,23 @@ static inline onnxc_state_info onnxc_model_state(const onnxc_model *model, int32
     info.size_symbol = record->size_symbol;
     info.panel = record->panel;
     return info;
+}
+
+/* ---- Training. An object that was compiled with --training has several programs on one state block: the model's own, whose
+ * functions are <name>_run, <name>_model and so on, then, for each entry of the model's training_info, <name>_train_initialize
+ * and <name>_train_step, each where the model has it. Of several entries each function ends in the entry's number:
+ * <name>_train_step_0, <name>_train_step_1. They are called as <name>_run is, and described by <name>_train_step_model and its like.
+ *
+ * What is trained, and what training keeps beside it, are the tensors of the block. A reset of the block gives them the values of the
+ * model's initializers. <name>_train_initialize gives those that the model binds other values, such as random ones by
+ * options->seed; <name>_train_step trains on one batch; <name>_run reads what was learnt where it lies. A copy of the block's bytes is a
+ * checkpoint. A step that fails or is cancelled leaves the block as it was. ---- */
+
+typedef const struct onnxc_model *(*onnxc_model_fn)(void);
+
+/* The next program of a model's object, NULL behind the last. The first is the model's own. */
+static inline const onnxc_model *onnxc_model_next(const onnxc_model *model) {
+    return model->next_at == 0 ? NULL : ((onnxc_model_fn)(uintptr_t)((intptr_t)model + model->next_at))();
 }
 
 static inline onnxc_state_bytes_fn onnxc_model_state_bytes(const onnxc_model *model) {

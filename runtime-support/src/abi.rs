@@ -152,7 +152,7 @@ pub struct Model {
     state_records_at: i32,
     state_bytes_at: i32,
     state_reset_at: i32,
-    reserved: i32,
+    next_at: i32,
 }
 
 #[derive(Clone, Copy)]
@@ -333,6 +333,20 @@ impl Model {
         let function =
             || unsafe { std::mem::transmute::<*const c_void, StateResetFn>(self.at(self.state_reset_at)) };
         (self.state_count > 0).then(function)
+    }
+
+    /// The next program of the object, such as the one that trains on a batch.
+    ///
+    /// # Safety
+    /// See [`Model::name`].
+    pub unsafe fn next(&self) -> Option<&Model> {
+        if self.next_at == 0 {
+            return None;
+        }
+        // SAFETY: the field is the distance of the function of this type that describes the next program.
+        let function = unsafe { std::mem::transmute::<*const c_void, ModelFn>(self.at(self.next_at)) };
+        // SAFETY: the function takes nothing and gives a constant of the same object.
+        unsafe { function().as_ref() }
     }
 
     /// # Safety

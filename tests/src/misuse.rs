@@ -72,6 +72,12 @@ impl<'m> Attack<'m> {
         inputs.rev().find(|(tensor, info)| fits(tensor, info)).map(|(tensor, _)| tensor)
     }
 
+    /// The state block, which is the last input.
+    fn state(&mut self) -> Option<&mut abi::Tensor> {
+        self.inputs_info.last().filter(|info| info.part == STATE_PART)?;
+        self.arguments.inputs.last_mut()
+    }
+
     /// The last output that `fits`.
     fn output(&mut self, fits: impl Fn(&abi::Tensor, &ValueInfo) -> bool) -> Option<&mut abi::Tensor> {
         let outputs = self.arguments.outputs.iter_mut().zip(self.outputs_info);
@@ -119,12 +125,45 @@ fn is_late(info: &ValueInfo) -> bool {
 }
 
 fn needed(info: &ValueInfo) -> bool {
-    !info.has_default
+    !info.has_default && info.part != STATE_PART
 }
 
 fn aligned(info: &ValueInfo) -> bool {
     info.element_bytes > 1
 }
+
+/// Kinds of misuse of the state block, in a model that has one.
+const STATE_KINDS: &[Kind] = &[
+    early("no state block", |attack| {
+        attack.state()?.data = std::ptr::null_mut();
+        Some(&[Status::NULL_POINTER])
+    }),
+    early("state block that is not aligned", |attack| {
+        let block = attack.state()?;
+        block.data = block.data.wrapping_byte_add(8);
+        Some(&[Status::MISALIGNED])
+    }),
+    early("state block of one byte less", |attack| {
+        attack.state()?.bytes -= 1;
+        Some(&[Status::BAD_STATE])
+    }),
+    early("state block of no bytes", |attack| {
+        attack.state()?.bytes = 0;
+        Some(&[Status::BAD_STATE])
+    }),
+    early("state block of another element type", |attack| {
+        attack.state()?.dtype = DType::F32.to_onnx();
+        Some(&[Status::BAD_DTYPE])
+    }),
+    early("state block of another rank", |attack| {
+        attack.state()?.rank = 2;
+        Some(&[Status::BAD_RANK])
+    }),
+    early("state block without dims", |attack| {
+        attack.state()?.dims = std::ptr::null_mut();
+        Some(&[Status::NULL_POINTER])
+    }),
+];
 
 /// All kinds of misuse of `<name>_run`.
 pub const KINDS: &[Kind] = &[
@@ -355,11 +394,12 @@ pub fn check(
         .iter()
         .zip(&outputs)
         .map(|(shape, info)| shape.clone().filter(|_| !is_late(info)))
+        .chain(output_shapes.iter().skip(outputs.len()).cloned())
         .collect();
     described.allocations = allocations(&described, &mut prepare(output_shapes)?)?;
     let mut refused = 0;
     let mut prepared = prepare(output_shapes)?;
-    for kind in KINDS {
+    for kind in KINDS.iter().chain(STATE_KINDS) {
         let Some(fit) = attack(kind, &described, &mut prepared)? else { continue };
         refused += 1;
         if fit == FitFor::Nothing {

@@ -40,7 +40,7 @@ fn artifact(text: &str) -> Artifact {
         unwind: true,
     };
     let (graph, program) = onnxc::optimize(graph, &options, &mut onnxc::Quiet).unwrap();
-    let frontend = onnxc::Frontend { graph, program, notes: vec![], warnings: vec![] };
+    let frontend = onnxc::Frontend { graph, program, notes: vec![], warnings: vec![], entries: vec![] };
     onnxc::backend(frontend, &options, &mut onnxc::Quiet).unwrap().artifact().unwrap()
 }
 

@@ -312,7 +312,7 @@ fn run_graph(name: &str, graph: &Graph) {
             unwind: true,
         };
         let (graph, program) = onnxc::optimize(graph.clone(), &options, &mut onnxc::Quiet).unwrap();
-        let frontend = onnxc::Frontend { graph, program, notes: vec![], warnings: vec![] };
+        let frontend = onnxc::Frontend { graph, program, notes: vec![], warnings: vec![], entries: vec![] };
         let compiled = onnxc::backend(frontend, &options, &mut onnxc::Quiet).unwrap();
         let object = write(compiled.artifact().unwrap(), dir.path());
         assert_eq!(

@@ -161,6 +161,10 @@ pub struct ModelArgs {
     /// Capacity of growing states, in elements (default: chosen at run time)
     #[arg(long, value_name = "N", requires = "state")]
     pub state_capacity: Option<usize>,
+    /// Compile what the model's training_info describes, too: functions that initialize what is trained and that train on a batch, beside
+    /// the one that infers; what is trained becomes state. Without it the model only infers
+    #[arg(long)]
+    pub training: bool,
     /// Directory below which external data may be read (default: the model's own)
     #[arg(long, value_name = "DIR")]
     pub external_data_root: Option<PathBuf>,

@@ -250,7 +250,7 @@ impl Subject<'_> {
         self.kernels(&mut report, &graph, &program, &results, parts)?;
         if self.runs_here() {
             let shapes = native::output_shapes(&graph, &self.inputs)?;
-            let frontend = Frontend { graph, program, notes: vec![], warnings: vec![] };
+            let frontend = Frontend { graph, program, notes: vec![], warnings: vec![], entries: vec![] };
             let loaded = Loaded::new(crate::backend(frontend, self.options, &mut Quiet)?, Instant::now())?;
             let got = loaded.model()?.run(&self.inputs, &shapes)?;
             let found = self.compare(&got, &results, 10.0);

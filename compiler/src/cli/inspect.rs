@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use onnxc_proto::{AttributeProto, GraphProto, ModelProto};
 use serde::Serialize;
 
-use crate::Options;
+use crate::{EntryFrontend, Options};
 use crate::cli::args::InspectArgs;
 use crate::cli::check::to_json;
 use crate::cli::report::facts::{self, Level};
@@ -50,8 +50,60 @@ struct Report {
     /// Convolutions by minimal filtering, if there are any; `-Os` does without.
     #[serde(skip_serializing_if = "Option::is_none")]
     winograd: Option<WinogradReport>,
+    /// What trains the model, with --training.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    entries: Vec<EntryReport>,
     warnings: Vec<String>,
     notes: Vec<String>,
+}
+
+/// A program beside the one that infers.
+#[derive(Serialize)]
+struct EntryReport {
+    name: String,
+    inputs: Vec<ValueReport>,
+    outputs: Vec<ValueReport>,
+    /// The states that it replaces.
+    changes: Vec<String>,
+    flops: String,
+    arena_bytes: String,
+    kernels: usize,
+}
+
+impl EntryReport {
+    fn new(entry: &EntryFrontend) -> EntryReport {
+        let graph = &entry.graph;
+        let states = &graph.inputs[graph.given_inputs()..];
+        let changed = states.iter().enumerate().filter(|&(at, _)| !graph.is_kept(at));
+        let (inputs, outputs) = ports(graph);
+        EntryReport {
+            name: entry.suffix.clone(),
+            inputs,
+            outputs,
+            changes: changed.map(|(_, input)| input.name.clone()).collect(),
+            flops: graph.dim_text(&flops(graph)),
+            arena_bytes: graph.dim_text(&entry.program.arena),
+            kernels: entry.program.stats().groups(),
+        }
+    }
+}
+
+/// Inputs and outputs that callers give tensors for.
+fn ports(graph: &Graph) -> (Vec<ValueReport>, Vec<ValueReport>) {
+    let value = |name: &str, ty: &TensorType, has_default, any_rank: Option<&AnyRank>| ValueReport {
+        name: name.to_string(),
+        dtype: ty.dtype.name(),
+        dims: ty.shape.iter().map(|dim| graph.dim_text(dim)).collect(),
+        has_default,
+        least_rank: any_rank.map(|own| own.least),
+        rank_text: any_rank.map_or(String::new(), |own| format!("; {}", own.text(ty.rank()))),
+    };
+    let inputs = graph.inputs.iter().enumerate().take(graph.given_inputs());
+    let outputs = graph.outputs.iter().enumerate().take(graph.given_outputs());
+    (
+        inputs.map(|(at, own)| value(&own.name, graph.input_ty(at), own.default.is_some(), None)).collect(),
+        outputs.map(|(at, (name, _))| value(name, graph.output_ty(at), false, graph.any_rank.get(&at))).collect(),
+    )
 }
 
 #[derive(Serialize)]
@@ -156,34 +208,15 @@ pub fn run(args: &InspectArgs) -> Result<(), Problems> {
     let frontend = session.frontend(&options, &mut Progress::new(false, false, vec![]))?;
     let (graph, program) = (&frontend.graph, &frontend.program);
     let (parameters, parameter_bytes) = parameters(&proto);
-    let value = |name: &str, ty: &TensorType, has_default, any_rank: Option<&AnyRank>| ValueReport {
-        name: name.to_string(),
-        dtype: ty.dtype.name(),
-        dims: ty.shape.iter().map(|dim| graph.dim_text(dim)).collect(),
-        has_default,
-        least_rank: any_rank.map(|own| own.least),
-        rank_text: any_rank.map_or(String::new(), |own| format!("; {}", own.text(ty.rank()))),
-    };
+    let (inputs, outputs) = ports(graph);
     let (arena, bound) = (&program.arena, &program.bound);
     let ratio = match (arena.as_const(), bound.as_const()) {
         (Some(arena), Some(bound)) if bound > 0 => Some(arena as f64 / bound as f64),
         _ => None,
     };
     let report = Report {
-        inputs: graph
-            .inputs
-            .iter()
-            .enumerate()
-            .take(graph.given_inputs())
-            .map(|(at, input)| value(&input.name, graph.input_ty(at), input.default.is_some(), None))
-            .collect(),
-        outputs: graph
-            .outputs
-            .iter()
-            .enumerate()
-            .take(graph.given_outputs())
-            .map(|(at, (name, _))| value(name, graph.output_ty(at), false, graph.any_rank.get(&at)))
-            .collect(),
+        inputs,
+        outputs,
         states: states(graph),
         state_bytes: StateLayout::new(graph).map(|layout| graph.dim_text(&layout.bytes)),
         possible_states: match graph.states.is_empty() {
@@ -202,6 +235,7 @@ pub fn run(args: &InspectArgs) -> Result<(), Problems> {
         versions: args.versions.then(|| versions(&session, &options)).transpose()?,
         levels: options.target.levels().map(|level| level.cpu.clone()).collect(),
         winograd: winograd(graph),
+        entries: frontend.entries.iter().map(EntryReport::new).collect(),
         warnings: import::summary(&frontend.warnings),
         notes: frontend.notes,
     };
@@ -213,14 +247,18 @@ pub fn run(args: &InspectArgs) -> Result<(), Problems> {
     Ok(())
 }
 
-fn print(report: &Report) {
-    for (what, values) in [("input", &report.inputs), ("output", &report.outputs)] {
+fn print_ports(prefix: &str, inputs: &[ValueReport], outputs: &[ValueReport]) {
+    for (what, values) in [("input", inputs), ("output", outputs)] {
         for value in values {
             let default = if value.has_default { " (has a default)" } else { "" };
             let ValueReport { name, dtype, dims, rank_text, .. } = value;
-            say!("{what} {name}: {dtype}[{}]{default}{rank_text}", dims.join(", "));
+            say!("{prefix}{what} {name}: {dtype}[{}]{default}{rank_text}", dims.join(", "));
         }
     }
+}
+
+fn print(report: &Report) {
+    print_ports("", &report.inputs, &report.outputs);
     for state in &report.states {
         let how = match (&state.axis, &state.size, &state.next) {
             (Some(axis), Some(size), Some(next)) => format!("grows along axis {axis} from {size} to {next}"),
@@ -267,6 +305,14 @@ fn print(report: &Report) {
     say!("operators:");
     for (operator, count) in &report.operators {
         say!("  {count:>5} {operator}");
+    }
+    for entry in &report.entries {
+        let EntryReport { name, inputs, outputs, changes, flops, arena_bytes, kernels } = entry;
+        say!("{name}:");
+        print_ports("  ", inputs, outputs);
+        say!("  changes: {}", if changes.is_empty() { "nothing".to_string() } else { changes.join(", ") });
+        say!("  FLOPs: {flops}");
+        say!("  arena: {arena_bytes} bytes; kernels: {kernels}");
     }
     report.warnings.iter().for_each(|warning| say!("warning: {warning}"));
     report.notes.iter().for_each(|note| say!("note: {note}"));

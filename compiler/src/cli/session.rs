@@ -20,12 +20,13 @@ use crate::files::external::ExternalFiles;
 use crate::files::{Mapped, io_error};
 use crate::graph::Graph;
 use crate::graph::state::Choice;
+use crate::import::training::Role;
 use crate::import::{DimPin, Import, ImportOptions, InputShape, Limits, Warning};
 use crate::native::{self, Models};
 use crate::schedule::Program;
 use crate::target::{Goal, Target};
 use crate::words::did_you_mean;
-use crate::{Compiled, Counter, Frontend, Observer, Options, import, pass};
+use crate::{Compiled, CompiledEntry, Counter, Frontend, Observer, Options, import, pass};
 
 /// Every problem found.
 pub type Problems = Vec<Error>;
@@ -90,6 +91,7 @@ impl Session {
                 nchwc_block: args.nchwc_block.map(|block| block as usize),
                 outputs: vec![],
                 state: Choice::parse(&args.state, args.state_capacity)?,
+                training: args.training,
                 limits: Limits { nesting: NESTING, ..Limits::default() },
             },
             flag_shapes,
@@ -235,6 +237,13 @@ pub fn native_options(session: &Session, code: &CodeArgs) -> Result<Options> {
     }
 }
 
+/// A program of a loaded model beside the one that infers.
+pub struct LoadedEntry {
+    pub suffix: String,
+    pub role: Role,
+    pub graph: std::sync::Arc<Graph>,
+}
+
 /// A compiled model, linked and loaded.
 pub struct Loaded {
     pub graph: std::sync::Arc<Graph>,
@@ -248,6 +257,8 @@ pub struct Loaded {
     /// From the start of compiling to the object on disk.
     pub compile_time: Duration,
     pub load_time: Duration,
+    /// What trains the model, where that is compiled.
+    pub entries: Vec<LoadedEntry>,
     models: Models,
     /// Holds the library's file.
     _folder: TempDir,
@@ -271,6 +282,9 @@ impl Loaded {
         let models = Models::load(&library)
             .map_err(|error| Error { message: error.message.replace(&shown, "the linked model"), ..error })?;
         models.get(NAME)?;
+        let entries = compiled.entries.into_iter();
+        let entries = entries.map(|CompiledEntry { suffix, role, graph, .. }| LoadedEntry { suffix, role, graph });
+        let entries = entries.collect();
         Ok(Loaded {
             graph: compiled.graph,
             notes: compiled.notes,
@@ -282,6 +296,7 @@ impl Loaded {
             object_bytes,
             compile_time,
             load_time: start.elapsed(),
+            entries,
             models,
             _folder: folder,
         })
@@ -289,6 +304,11 @@ impl Loaded {
 
     pub fn model(&self) -> Result<native::Model<'_>> {
         self.models.get(NAME)
+    }
+
+    /// The program of an entry.
+    pub fn entry(&self, entry: &LoadedEntry) -> Result<native::Model<'_>> {
+        self.models.get(&format!("{NAME}_{}", entry.suffix))
     }
 }
 

@@ -9,6 +9,8 @@
 //! [`pairs_of`] finds such pairs by their names, [`keep`] makes them state. In the graph, states are the last inputs and the last
 //! outputs, in the same order.
 
+pub mod shared;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::str::FromStr;
 
@@ -551,24 +553,25 @@ fn sort(graph: &mut Graph) -> std::result::Result<(), ()> {
 fn move_to_end(graph: &mut Graph, ports: &[(usize, usize)]) {
     let inputs = numbers(graph.inputs.len(), ports.iter().map(|ports| ports.0).collect());
     let outputs = numbers(graph.outputs.len(), ports.iter().map(|ports| ports.1).collect());
+    select(graph, &inputs, &outputs);
+}
+
+/// Leaves these inputs and outputs, in this order.
+fn select(graph: &mut Graph, inputs: &[usize], outputs: &[usize]) {
     graph.inputs = inputs.iter().map(|&at| graph.inputs[at].clone()).collect();
     graph.outputs = outputs.iter().map(|&at| graph.outputs[at].clone()).collect();
     for (at, input) in graph.inputs.iter().enumerate() {
         graph.values[input.value].def = Def::Input(at);
     }
-    let renumbered = |order: &[usize], old: usize| order.iter().position(|&at| at == old).unwrap_or(old);
-    graph.input_parts = std::mem::take(&mut graph.input_parts)
-        .into_iter()
-        .map(|(at, part)| (renumbered(&inputs, at), part))
-        .collect();
-    graph.output_parts = std::mem::take(&mut graph.output_parts)
-        .into_iter()
-        .map(|(at, part)| (renumbered(&outputs, at), part))
-        .collect();
-    graph.any_rank = std::mem::take(&mut graph.any_rank)
-        .into_iter()
-        .map(|(at, rank)| (renumbered(&outputs, at), rank))
-        .collect();
+    graph.input_parts = renumbered(&mut graph.input_parts, inputs);
+    graph.output_parts = renumbered(&mut graph.output_parts, outputs);
+    graph.any_rank = renumbered(&mut graph.any_rank, outputs);
+}
+
+/// A table by the numbers of ports, of which these are left in this order.
+fn renumbered<T>(table: &mut BTreeMap<usize, T>, order: &[usize]) -> BTreeMap<usize, T> {
+    let entries = std::mem::take(table).into_iter();
+    entries.filter_map(|(old, entry)| Some((order.iter().position(|&at| at == old)?, entry))).collect()
 }
 
 /// All numbers but the last ones, in order, then these.
@@ -602,6 +605,11 @@ impl Graph {
     pub fn is_kept(&self, state: usize) -> bool {
         let input = self.inputs.get(self.given_inputs() + state).map(|input| input.value);
         self.outputs.get(self.given_outputs() + state).map(|output| output.1) == input
+    }
+
+    /// Whether other graphs have a state in common with this one; see [`shared`].
+    pub fn is_shared(&self, state: usize) -> bool {
+        self.inputs.get(self.given_inputs() + state).is_some_and(|input| input.default.is_some())
     }
 
     /// Whether a state is an input alone, without an output.

@@ -377,7 +377,7 @@ fn defaults_have_the_sizes_of_the_other_inputs() {
         unwind: true,
     };
     let (graph, program) = optimize(graph, &options, &mut Quiet).unwrap();
-    let frontend = Frontend { graph, program, notes: vec![], warnings: vec![] };
+    let frontend = Frontend { graph, program, notes: vec![], warnings: vec![], entries: vec![] };
     let compiled = backend(frontend, &options, &mut Quiet).unwrap();
     let model = compiled.interpreted().unwrap();
     verify(&model.program).unwrap();

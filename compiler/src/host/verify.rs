@@ -243,6 +243,8 @@ impl<'p> FunctionVerifier<'p> {
         let allowed = match op {
             Op::Job { .. } => kind == FunctionKind::Part,
             Op::Address(Address::Descriptor) => kind == FunctionKind::Model,
+            // Initial values of states.
+            Op::Address(Address::Weights(_)) => kind.is_in_run() || kind == FunctionKind::StateReset,
             Op::Level | Op::Store(Place::Outputs, _) | Op::Clear(_) => kind == FunctionKind::Run,
             Op::Inherit(_) | Op::Kernel(..) | Op::StepDone(_) | Op::Load(Place::Frame(None, _)) => {
                 matches!(kind, FunctionKind::Steps(_))

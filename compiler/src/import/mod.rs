@@ -28,6 +28,7 @@ mod ranks;
 mod scope;
 mod shapes;
 mod tensor;
+pub mod training;
 mod types;
 mod validate;
 
@@ -108,6 +109,8 @@ pub struct ImportOptions {
     pub outputs: Vec<String>,
     /// What of the model is state.
     pub state: Choice,
+    /// Compile what trains the model, too: what that changes becomes state.
+    pub training: bool,
     pub limits: Limits,
 }
 
@@ -153,6 +156,8 @@ pub struct Import {
     pub notes: Vec<String>,
     /// What the model breaks, and is compiled all the same.
     pub warnings: Vec<Warning>,
+    /// What trains the model, where that is asked for.
+    pub entries: Vec<training::Entry>,
 }
 
 /// Imports a model; on failure, all the problems it has.
@@ -161,7 +166,11 @@ pub fn import(
     options: &ImportOptions,
     external: &dyn ExternalData,
 ) -> std::result::Result<Import, Vec<Error>> {
-    import_with(model, options, external, Tables { standard: op::lookup, tolerated: op::tolerated })
+    let tables = Tables { standard: op::lookup, tolerated: op::tolerated };
+    match options.training {
+        true => training::import(model, options, external, tables),
+        false => import_with(model, options, external, tables),
+    }
 }
 
 /// Finds the row of an operator: (domain, name, opset).
@@ -219,7 +228,7 @@ fn import_once(
         // Operator sets came with IR version 3; before, there was only the first.
         opsets.insert("", 1);
     }
-    let found = validate::validate(model, &opsets, tables, std::mem::take(&mut importer.log));
+    let found = validate::validate(model, &opsets, tables, std::mem::take(&mut importer.log), false);
     importer.log = found.log;
     importer.errors.extend(found.errors);
     opsets.imply_newest();
@@ -253,7 +262,7 @@ fn import_once(
         }
         errors.extend(state::keep(&mut graph, &options.state).err());
     }
-    if errors.is_empty() { Ok(Import { graph, notes, warnings }) } else { Err(errors) }
+    if errors.is_empty() { Ok(Import { graph, notes, warnings, entries: vec![] }) } else { Err(errors) }
 }
 
 /// Keeps the outputs that are asked for, and those that become state.

@@ -44,7 +44,8 @@ impl Columns {
             Some(Growth { axis, next, capacity, .. }) => {
                 Some(Columns { axis: *axis, count: next.clone(), room: capacity.clone() })
             }
-            None if graph.is_kept(state) => {
+            // What other graphs write has no panels; see `graph::state::shared`.
+            None if graph.is_kept(state) && !graph.is_shared(state) => {
                 let axis = shape.len().checked_sub(2)?;
                 Some(Columns { axis, count: shape[axis].clone(), room: shape[axis].clone() })
             }

@@ -71,7 +71,7 @@ class _Model(ctypes.Structure):
         (name, c_int32)
         for name in (
             "input_parts_at output_parts_at state_count states_at state_records_at state_bytes_at state_reset_at "
-            "reserved"
+            "next_at"
         ).split()
     ]
 
@@ -96,6 +96,7 @@ _RUN = ctypes.CFUNCTYPE(
 )
 _SIZE = ctypes.CFUNCTYPE(c_int64, c_void_p, c_size_t)
 _RESET = ctypes.CFUNCTYPE(c_int32, c_void_p, c_size_t, c_void_p, c_size_t)
+_MODEL = ctypes.CFUNCTYPE(c_void_p)
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,14 @@ class Description:
         self.workspace: Any = _SIZE(address + raw.workspace_at)
         self.state_bytes: Any = _SIZE(address + raw.state_bytes_at) if raw.state_count else None
         self.state_reset: Any = _RESET(address + raw.state_reset_at) if raw.state_count else None
+        self._next: Any = _MODEL(address + raw.next_at) if raw.next_at else None
+
+    def entries(self) -> Iterator["Description"]:
+        """The further programs of the object, such as the one that trains on a batch."""
+        description: Description = self
+        while description._next is not None:
+            description = Description(description._next())
+            yield description
 
     def _text(self, at: int) -> str:
         return ctypes.string_at(self._address + at).decode("utf-8", "replace")

@@ -37,6 +37,7 @@ class Options(TypedDict, total=False):
     outputs: Iterable[str]
     state: Union[str, Pairs]
     state_capacity: Optional[int]
+    training: bool
     nchwc_block: Optional[int]
     overridable_defaults: bool
     external_data_root: Union[str, "os.PathLike[str]", None]
@@ -90,6 +91,7 @@ def arguments(
     outputs: Iterable[str] = (),
     state: Union[str, Pairs] = (),
     state_capacity: Optional[int] = None,
+    training: bool = False,
     nchwc_block: Optional[int] = None,
     overridable_defaults: bool = False,
     external_data_root: Union[str, "os.PathLike[str]", None] = None,
@@ -109,7 +111,8 @@ def arguments(
     for flag, value in given:
         if value is not None:
             found += [flag, str(value)]
-    for flag, switch in [("--exact", exact), ("--strict", strict), ("--overridable-defaults", overridable_defaults)]:
+    switches = [("--exact", exact), ("--strict", strict), ("--overridable-defaults", overridable_defaults)]
+    for flag, switch in [*switches, ("--training", training)]:
         if switch:
             found.append(flag)
     for pin in _pairs(input_dims):
@@ -149,8 +152,8 @@ def compile(model: Model, output: Union[str, "os.PathLike[str]", None] = None, *
     "auto"), `strict`, `target` (a triple), `cpu` (such as "x86-64-v3" or "native"), `vector_width` (bits), `input_dims` (a dict of
     symbols, or "input:axis", to sizes), `input_shapes` (a dict of inputs that the model declares without a shape, or with a wrong one,
     to their shapes: tuples of sizes, names of symbols, and None for dims without a name), `outputs` (names of those to compute; without
-    it all), `state` ("auto" or a dict of inputs to outputs), `state_capacity`, `nchwc_block` (8 or 16), `overridable_defaults` and
-    `external_data_root` (a folder).
+    it all), `state` ("auto" or a dict of inputs to outputs), `state_capacity`, `training` (compile the model's `training_info`, see
+    `Model.entries`), `nchwc_block` (8 or 16), `overridable_defaults` and `external_data_root` (a folder).
 
     Raises CompileError with every problem of the model; what it breaks without harm is a ModelWarning.
     """

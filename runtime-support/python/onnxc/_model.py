@@ -155,6 +155,7 @@ class Model:
         # Scratch memory of runs that have ended.
         self._workspaces: deque[_memory.Block] = deque(maxlen=8)
         self._plan: Optional[_Plan] = None
+        self._entries: Optional[dict[str, Model]] = None
 
     @property
     def name(self) -> str:
@@ -183,6 +184,17 @@ class Model:
     @property
     def has_state(self) -> bool:
         return bool(self._description.states)
+
+    @property
+    def entries(self) -> dict[str, "Model"]:
+        """What a model compiled with `training=True` does besides inferring, by name: `train_initialize` gives what is trained its first
+        values, `train_step` trains on a batch; each has a number behind it where the model has several. They run on the same `State`.
+        """
+        if self._entries is None:
+            begin = len(self.name) + 1
+            entries = self._description.entries()
+            self._entries = {own.name[begin:]: Model(self._library, own, self._pool) for own in entries}
+        return dict(self._entries)
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}: {text}" for name, text in self.inputs.items())

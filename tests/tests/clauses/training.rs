@@ -48,12 +48,12 @@ fn training_rows() -> Vec<Row> {
     const IGNORED: Verdict = Noted("training_info is ignored");
     vec![
         training(371, "an engine for inference may ignore it", |_| {}, IGNORED),
-        training(372, "a step", |_| {}, IGNORED.since("training is not compiled; the note says so")),
+        training(372, "a step", |_| {}, IGNORED.since("training is compiled where --training asks for it")),
         training(
             373,
             "an initialization",
             |_| {},
-            IGNORED.since("training is not compiled; the note says so"),
+            IGNORED.since("training is compiled where --training asks for it"),
         ),
         training(
             374,

@@ -18,6 +18,7 @@ pub(super) const RUN: u32 = 40;
 pub(super) const WORKSPACE: u32 = 44;
 pub(super) const STATE_BYTES: u32 = 84;
 pub(super) const STATE_RESET: u32 = 88;
+pub(super) const NEXT: u32 = 92;
 
 const WORKSPACE_BYTES_FIELD: usize = 48;
 const WORKSPACE_ALIGN_FIELD: usize = 56;

@@ -26,29 +26,45 @@ struct Port<'g> {
     ident: String,
 }
 
-/// The text of a model's header.
-pub(super) fn text(graph: &Graph, plan: &Plan, name: &str) -> String {
-    let ports = ports(graph, plan);
-    let mut out = Out { text: String::new(), upper: name.to_ascii_uppercase() };
-    out.prologue(graph, name, &ports);
-    out.sizes(plan, &ports);
-    out.prototypes(name, plan.state.is_some());
-    out.by_symbols(graph, name, "workspace");
-    if plan.state.is_some() {
-        out.by_symbols(graph, name, "state_bytes");
-        out.reset_for(graph, name);
+/// A program of an object.
+pub(super) struct Described<'g> {
+    pub graph: &'g Graph,
+    pub plan: &'g Plan,
+    pub name: &'g str,
+    /// It is the model's own, which infers.
+    pub is_own: bool,
+}
+
+/// The text of a model's header: of the model's own program, which comes first, and of others.
+pub(super) fn text<'g>(programs: impl Iterator<Item = Described<'g>>) -> String {
+    let (mut text, mut model) = (String::new(), String::new());
+    for program in programs {
+        let Described { graph, plan, name, is_own } = program;
+        let ports = ports(graph, plan);
+        let mut out = Out { text, upper: name.to_ascii_uppercase(), is_own };
+        if is_own {
+            model.clone_from(&out.upper);
+        }
+        out.prologue(graph, name, &ports);
+        out.sizes(plan, &ports);
+        out.prototypes(name, plan.state.is_some());
+        out.by_symbols(graph, name, "workspace");
+        if plan.state.is_some() && is_own {
+            out.by_symbols(graph, name, "state_bytes");
+            out.reset_for(graph, name);
+        }
+        // Strings need an allocator, and their length shows in the run.
+        let is_static = |port: &Port<'_>| {
+            port.ty.dtype != DType::Str && port.any_rank.is_none() && port.ty.static_shape().is_some()
+        };
+        if ports.iter().all(is_static) && plan.workspace.is_const() {
+            out.predict(name, &ports);
+        }
+        text = out.text;
     }
-    // Strings need an allocator, and their length shows in the run.
-    let is_static = |port: &Port<'_>| {
-        port.ty.dtype != DType::Str && port.any_rank.is_none() && port.ty.static_shape().is_some()
-    };
-    if ports.iter().all(is_static) && plan.workspace.is_const() {
-        out.predict(name, &ports);
-    }
-    out.line("#ifdef __cplusplus\n}\n#endif\n");
-    let upper = out.upper.clone();
-    out.line(&format!("#endif /* ONNXC_MODEL_{upper}_H */"));
-    out.text
+    text.push_str("#ifdef __cplusplus\n}\n#endif\n\n");
+    let _ = writeln!(text, "#endif /* ONNXC_MODEL_{model}_H */");
+    text
 }
 
 /// Words that no parameter can be named: of C, of C++, and those that the generated function uses.
@@ -189,6 +205,7 @@ fn comment(text: &str) -> String {
 struct Out {
     text: String,
     upper: String,
+    is_own: bool,
 }
 
 impl Out {
@@ -202,10 +219,16 @@ impl Out {
     }
 
     fn prologue(&mut self, graph: &Graph, name: &str, ports: &[Port<'_>]) {
-        self.line(&format!(
-            "/* Model `{}`, compiled by onnxc. Link with {name}.o.\n *",
-            comment(&graph.name)
-        ));
+        match self.is_own {
+            true => self.line(&format!(
+                "/* Model `{}`, compiled by onnxc. Link with {name}.o.\n *",
+                comment(&graph.name)
+            )),
+            false => self.line(&format!(
+                "/* ---- {name}: another program of the model, on the same state block, with `{}`.\n *",
+                comment(&graph.name)
+            )),
+        }
         for port in ports {
             let dims: Vec<String> = port.ty.shape.iter().map(|dim| graph.dim_text(dim)).collect();
             let default = if port.has_default { ", has a default: data may be NULL" } else { "" };
@@ -240,6 +263,9 @@ impl Out {
         }
         let upper = self.upper.clone();
         self.line(" */");
+        if !self.is_own {
+            return;
+        }
         self.line(&format!("#ifndef ONNXC_MODEL_{upper}_H\n#define ONNXC_MODEL_{upper}_H\n"));
         self.line("#include \"onnxc.h\"\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n");
     }
@@ -291,7 +317,7 @@ impl Out {
         self.line(&format!("const onnxc_model *{name}_model(void);\n"));
         self.line("/* Bytes of workspace for these values of the model's symbols, or minus a status. */");
         self.line(&format!("int64_t {name}_workspace(const int64_t *symbols, size_t count);\n"));
-        if has_state {
+        if has_state && self.is_own {
             self.line(
                 "/* Bytes of the state block for these values of the model's symbols, or minus a status. */",
             );
@@ -302,8 +328,9 @@ impl Out {
             ));
         }
         self.line("/* Runs the model; see onnxc_run_fn. Re-entrant. */");
+        let run = if self.is_own { format!("{name}_run") } else { name.to_string() };
         self.line(&format!(
-            "int32_t {name}_run(const onnxc_tensor *inputs, size_t input_count, onnxc_tensor *outputs,\n    \
+            "int32_t {run}(const onnxc_tensor *inputs, size_t input_count, onnxc_tensor *outputs,\n    \
              size_t output_count, void *workspace, size_t workspace_bytes, const onnxc_options *options);\n"
         ));
     }
@@ -355,8 +382,9 @@ impl Out {
     fn predict(&mut self, name: &str, ports: &[Port<'_>]) {
         let params: Vec<String> = ports.iter().map(parameter).collect();
         let upper = self.upper.clone();
+        let run = if self.is_own { format!("{name}_run") } else { name.to_string() };
         self.line(&format!(
-            "/* {name}_run on these tensors; `workspace` has {upper}_WORKSPACE_BYTES bytes. */"
+            "/* {run} on these tensors; `workspace` has {upper}_WORKSPACE_BYTES bytes. */"
         ));
         let params = params.iter().map(|param| format!("{param}, ")).collect::<String>();
         self.line(&format!("static inline int32_t {name}_predict({params}void *workspace) {{"));
@@ -380,7 +408,7 @@ impl Out {
         }
         let count = |kind: &str| ports.iter().filter(|port| port.kind == kind).count();
         self.line(&format!(
-            "    return {name}_run({}, {}, {}, {}, workspace, {upper}_WORKSPACE_BYTES, NULL);\n}}\n",
+            "    return {run}({}, {}, {}, {}, workspace, {upper}_WORKSPACE_BYTES, NULL);\n}}\n",
             if count("INPUT") > 0 { "onnxc_inputs" } else { "NULL" },
             count("INPUT"),
             if count("OUTPUT") > 0 { "onnxc_outputs" } else { "NULL" },

@@ -29,8 +29,7 @@ use crate::error::{Error, Result, Stage};
 use crate::graph::{DType, Graph};
 use crate::host;
 use crate::host::ir::FunctionKind;
-use crate::host::lower::layout::Weight;
-use crate::host::lower::{KernelUse, Lowered, Plan, symbol_text};
+use crate::host::lower::{Before, KernelUse, Lowered, Plan, symbol_text};
 use crate::schedule::Program;
 use crate::target::Target;
 
@@ -76,16 +75,25 @@ pub struct Artifact {
     pub stats: Stats,
     pub steps: Vec<StepInfo>,
     object: object::Finished,
-    graph: Arc<Graph>,
-    weights: Vec<Weight>,
+    weights: Vec<weights::Part>,
 }
 
 impl Artifact {
     /// Writes the object file. Deferred constants are evaluated here, one at a time, so that no more than one is
     /// in memory; `out` need not be buffered. Errors: a constant cannot be evaluated, or `out` fails.
     pub fn write_object(self, out: &mut dyn Write) -> Result<()> {
-        weights::write(self.object, &self.graph, &self.weights, out)
+        weights::write(self.object, &self.weights, out)
     }
+}
+
+/// One program of an object: the model's own, which comes first, or another entry point.
+#[derive(Clone, Copy)]
+pub struct Source<'g> {
+    /// What follows the model's name in the names of its functions; empty for the model's own.
+    pub suffix: &'g str,
+    pub graph: &'g Arc<Graph>,
+    pub program: &'g Program,
+    pub kernels: &'g Kernels,
 }
 
 /// Lowers a scheduled graph to its host program. Errors: element types, symbols or sizes that the C ABI does not carry
@@ -96,74 +104,148 @@ pub(crate) fn lower<'g>(
     kernels: &'g Kernels,
     options: &Options,
 ) -> Result<Lowered<'g>> {
+    lower_named(graph, program, kernels, (&symbol_prefix(graph, options), options), None)
+}
+
+fn symbol_prefix(graph: &Graph, options: &Options) -> String {
+    identifier(if options.name.is_empty() { &graph.name } else { &options.name })
+}
+
+fn lower_named<'g>(
+    graph: &'g Graph,
+    program: &'g Program,
+    kernels: &'g Kernels,
+    (name, options): (&str, &Options),
+    before: Option<Before<'_>>,
+) -> Result<Lowered<'g>> {
     for (at, input) in graph.inputs.iter().enumerate() {
         carried(&input.name, graph.input_ty(at).dtype, graph.packed_inputs.contains_key(&at))?;
     }
     for (at, (name, _)) in graph.outputs.iter().enumerate() {
         carried(name, graph.output_ty(at).dtype, graph.packed_outputs.contains_key(&at))?;
     }
-    let name = identifier(if options.name.is_empty() { &graph.name } else { &options.name });
-    host::lower::lower(graph, program, kernels, &name, options.profile)
+    host::lower::lower(graph, program, kernels, (name, options.profile), before)
 }
 
 /// Makes the object of a scheduled graph. Errors are those of [`lower`], and a target without object format.
 pub fn emit(
-    model: &Arc<Graph>,
+    graph: &Arc<Graph>,
     program: &Program,
     kernels: &Kernels,
     target: &Target,
     options: &Options,
 ) -> Result<Artifact> {
-    let Lowered { program: host, plan, kernels: codes, steps } = lower(model, program, kernels, options)?;
-    let mut unit = object::Unit::new(&host.name, target, options.unwind)?;
-    unit.declare_weights(plan.weight_bytes)?;
-    if kernels.has_upgrades() {
-        unit.define_level(target, &kernels.levels())?;
+    emit_all(&[Source { suffix: "", graph, program, kernels }], target, options)
+}
+
+/// Makes an object of several programs, which have their states in common. The first is the model's own.
+pub fn emit_all(programs: &[Source<'_>], target: &Target, options: &Options) -> Result<Artifact> {
+    let Some(own) = programs.first() else {
+        return Err(Error::internal(Stage::Emit, "an object without programs"));
+    };
+    let model = symbol_prefix(own.graph, options);
+    let mut all: Vec<Lowered<'_>> = vec![];
+    for source in programs {
+        let name = match source.suffix {
+            "" => model.clone(),
+            suffix => format!("{model}_{suffix}"),
+        };
+        let before = all.first().zip(all.last());
+        let before = before
+            .map(|(first, last)| Before { first: &first.plan, weight_bytes: last.plan.weight_bytes });
+        let lowered = lower_named(source.graph, source.program, source.kernels, (&name, options), before)?;
+        if let Some(first) = all.first() {
+            same_state((&first.plan, own.graph), (&lowered.plan, source))?;
+        }
+        all.push(lowered);
+    }
+    let weight_bytes = all.last().map_or(0, |last| last.plan.weight_bytes);
+    let mut unit = object::Unit::new(&model, target, options.unwind)?;
+    unit.declare_weights(weight_bytes)?;
+    if programs.iter().any(|source| source.kernels.has_upgrades()) {
+        unit.define_level(target, &programs.iter().flat_map(|source| source.kernels.levels()).collect())?;
     }
     let message = message::define(&mut unit)?;
-    let (placed, kernel_bytes) = place_kernels(&mut unit, &host, &codes, target)?;
-    let symbols = Symbols::new(&mut unit, &host, placed, message)?;
-    symbols.write(&mut unit)?;
-    let entry = |kind: FunctionKind| match host.function_of(kind) {
-        Some(id) => Ok(symbols.functions[id]),
-        None => Err(Error::internal(Stage::Emit, format!("there is no function of kind {kind:?}"))),
-    };
-    let mut globals = vec![("model", entry(FunctionKind::Model)?)];
-    let mut links = vec![
-        (descriptor::RUN, "run", FunctionKind::Run),
-        (descriptor::WORKSPACE, "workspace", FunctionKind::Workspace),
-    ];
-    if plan.state.is_some() {
-        links.push((descriptor::STATE_BYTES, "state_bytes", FunctionKind::StateBytes));
-        links.push((descriptor::STATE_RESET, "state_reset", FunctionKind::StateReset));
+    let mut known = HashMap::new();
+    let (mut globals, mut described) = (vec![], vec![]);
+    // The function of each program that gives its description.
+    let mut models = vec![];
+    for (source, lowered) in programs.iter().zip(&all) {
+        let (host, plan) = (&lowered.program, &lowered.plan);
+        unit.begin(&host.name);
+        let placed = place_kernels(&mut unit, host, (&lowered.kernels, &mut known), target)?;
+        let symbols = Symbols::new(&mut unit, host, placed, message)?;
+        symbols.write(&mut unit)?;
+        let entry = |kind: FunctionKind| match host.function_of(kind) {
+            Some(id) => Ok(symbols.functions[id]),
+            None => Err(Error::internal(Stage::Emit, format!("there is no function of kind {kind:?}"))),
+        };
+        let is_own = source.suffix.is_empty();
+        models.push(entry(FunctionKind::Model)?);
+        globals.push((format!("{}_model", host.name), entry(FunctionKind::Model)?));
+        let mut links = vec![
+            (descriptor::RUN, is_own.then_some("_run").or(Some("")), FunctionKind::Run),
+            (descriptor::WORKSPACE, Some("_workspace"), FunctionKind::Workspace),
+        ];
+        if plan.state.is_some() {
+            // One block serves all programs.
+            let public = |name| is_own.then_some(name);
+            links.push((descriptor::STATE_BYTES, public("_state_bytes"), FunctionKind::StateBytes));
+            links.push((descriptor::STATE_RESET, public("_state_reset"), FunctionKind::StateReset));
+        }
+        let mut linked = vec![];
+        for (field, public, kind) in links {
+            linked.push((field, entry(kind)?));
+            globals.extend(public.map(|public| Ok((format!("{}{public}", host.name), entry(kind)?))).transpose()?);
+        }
+        let data = descriptor::build(source.graph, plan, &host.name, unit.order);
+        described.push(object::Described { id: unit.descriptor_symbol()?, data, links: linked });
     }
-    let mut linked = vec![];
-    for (field, public, kind) in links {
-        linked.push((field, entry(kind)?));
-        globals.push((public, entry(kind)?));
+    for (at, next) in models.into_iter().enumerate().skip(1) {
+        described[at - 1].links.push((descriptor::NEXT, next));
     }
-    let descriptor = descriptor::build(model, &plan, &host.name, unit.order);
-    let globals: Vec<_> =
-        globals.into_iter().map(|(public, id)| (format!("{}_{public}", host.name), id)).collect();
-    let object = unit.finish(&descriptor, &linked, &globals)?;
+    unit.begin(&model);
+    let object = unit.finish(&described, &globals)?;
+    let kernel_bytes = known.keys().map(|code: &&MachineCode| code.bytes.len() as u64).sum();
     let stats = Stats {
         code_bytes: object.code_bytes,
         kernel_bytes,
-        weight_bytes: plan.weight_bytes,
+        weight_bytes,
         stack_bytes: object.stack_bytes,
-        workspace_bytes: plan.workspace.as_const(),
+        workspace_bytes: all[0].plan.workspace.as_const(),
     };
-    let header = header::text(model, &plan, &host.name);
-    Ok(Artifact {
-        name: host.name,
-        needs_allocator: plan.dynamic.needs_allocator,
-        header,
-        stats,
-        steps,
-        object,
-        graph: model.clone(),
-        weights: plan.weights,
-    })
+    let header = header::text(programs.iter().zip(&all).map(|(source, lowered)| header::Described {
+        graph: source.graph,
+        plan: &lowered.plan,
+        name: &lowered.program.name,
+        is_own: source.suffix.is_empty(),
+    }));
+    let needs_allocator = all.iter().find_map(|lowered| lowered.plan.dynamic.needs_allocator.clone());
+    let mut steps = vec![];
+    let mut weights = vec![];
+    for (at, (source, lowered)) in programs.iter().zip(all).enumerate() {
+        if at == 0 {
+            steps = lowered.steps;
+        }
+        weights.push(weights::Part { graph: source.graph.clone(), weights: lowered.plan.weights });
+    }
+    Ok(Artifact { name: model, needs_allocator, header, stats, steps, object, weights })
+}
+
+/// Fails where a program would find its states elsewhere in the block than the first one: the block has a word for each symbol.
+fn same_state((first, own): (&Plan, &Graph), (plan, source): (&Plan, &Source<'_>)) -> Result<()> {
+    let place = |plan: &Plan| plan.state.as_ref().map(|state| (state.tag, state.offsets.clone(), state.bytes.clone()));
+    if place(first) == place(plan) {
+        return Ok(());
+    }
+    let counts = [bound_symbols(own).len(), bound_symbols(source.graph).len()];
+    Err(Error::unsupported(
+        Stage::Emit,
+        format!(
+            "the model has {} symbolic sizes and `{}` has {}, which is too unlike for a state in common: fix some (--input-dim)",
+            counts[0], source.suffix, counts[1]
+        ),
+    ))
 }
 
 /// The contents of a program's weights, little-endian as all that is interpreted.
@@ -171,18 +253,17 @@ pub(crate) fn weight_bytes(graph: &Graph, plan: &Plan) -> Result<Vec<u8>> {
     weights::bytes(graph, &plan.weights, plan.weight_bytes, Endianness::Little)
 }
 
-/// Places the versions of every kernel; gives their functions, and the bytes of all. Where the machine code of several is equal, as
-/// in the equal layers of a network, it lies in the object once, under the name of the first.
-fn place_kernels(
+/// Places the versions of every kernel that are not among the known ones; gives their functions. Where the machine code of several is
+/// equal, as in the equal layers of a network, it lies in the object once, under the name of the first.
+fn place_kernels<'g>(
     unit: &mut object::Unit,
     host: &host::ir::Program,
-    codes: &[KernelUse<'_>],
+    (codes, known): (&[KernelUse<'g>], &mut HashMap<&'g MachineCode, FuncId>),
     target: &Target,
-) -> Result<(write::KernelFunctions, u64)> {
+) -> Result<write::KernelFunctions> {
     let levels: Vec<String> = target.levels().map(|level| level.cpu.clone()).collect();
     let signature = write::kernel_signature(unit);
     let mut placed = PrimaryMap::new();
-    let mut known: HashMap<&MachineCode, FuncId> = HashMap::new();
     for (kernel, used) in host.kernels.values().zip(codes) {
         let mut functions = Vec::with_capacity(used.code.versions.len());
         for version in &used.code.versions {
@@ -206,8 +287,7 @@ fn place_kernels(
         }
         placed.push(functions);
     }
-    let bytes = known.keys().map(|code| code.bytes.len() as u64).sum();
-    Ok((placed, bytes))
+    Ok(placed)
 }
 
 fn carried(name: &str, dtype: DType, packed: bool) -> Result<()> {

@@ -80,6 +80,14 @@ pub(super) struct Unit {
     extends_integers: bool,
 }
 
+/// The description of one program.
+pub(super) struct Described {
+    pub id: DataId,
+    pub data: Data,
+    /// Offsets of 32-bit fields that hold the distance from the description's start to a function.
+    pub links: Vec<(u32, FuncId)>,
+}
+
 /// How the object learns what processor it runs on.
 #[derive(Clone, Copy)]
 pub(super) struct LevelTest {
@@ -133,6 +141,12 @@ impl Unit {
             freestanding: target.is_freestanding(),
             extends_integers: target.extends_integers,
         })
+    }
+
+    /// Names of what follows begin with this name, and the description is another one.
+    pub fn begin(&mut self, name: &str) {
+        self.name = name.to_string();
+        self.descriptor = None;
     }
 
     /// A signature of the target's C ABI.
@@ -303,20 +317,15 @@ impl Unit {
         Ok(id)
     }
 
-    /// Compiles what was built, places all data, exports `globals` (global name, local function) and writes
-    /// the descriptor's `links` (offset of a 32-bit field, function): the distance from the descriptor's start.
-    pub fn finish(
-        mut self,
-        descriptor: &Data,
-        links: &[(u32, FuncId)],
-        globals: &[(String, FuncId)],
-    ) -> Result<Finished> {
+    /// Compiles what was built, places all data, exports `globals` (global name, local function) and writes the links of the
+    /// descriptions.
+    pub fn finish(mut self, described: &[Described], globals: &[(String, FuncId)]) -> Result<Finished> {
         self.compile_pending()?;
         let stack_bytes = self.check_stack()?;
-        let descriptor_id = self.descriptor_symbol()?;
         let text = Data::bytes(std::mem::take(&mut self.text).into());
-        for (id, data) in [(self.text_data, &text), (descriptor_id, descriptor)] {
-            self.define_data(id, data)?;
+        self.define_data(self.text_data, &text)?;
+        for own in described {
+            self.define_data(own.id, &own.data)?;
         }
         let weights = self.weights.map(|(id, bytes)| (id, bytes, self.is_large(bytes)));
         let name = self.name.clone();
@@ -333,8 +342,8 @@ impl Unit {
         for (global, id) in globals {
             export(&mut product, global, *id);
         }
-        for &(field, id) in links {
-            link(&mut product, descriptor_id, field, id)?;
+        for own in described {
+            own.links.iter().try_for_each(|&(field, id)| link(&mut product, own.id, field, id))?;
         }
         let weights = weights.map(|(id, bytes, large)| {
             let symbol = product.data_symbol(id);
@@ -636,7 +645,7 @@ mod tests {
         ] {
             let mut unit = Unit::new("model", &Target::parse(triple, None).unwrap(), true).unwrap();
             unit.declare_weights(bytes).unwrap();
-            let mut finished = unit.finish(&Data::bytes(vec![0; 64].into()), &[], &[]).unwrap();
+            let mut finished = unit.finish(&[], &[]).unwrap();
             let (section, length) = finished.weights.unwrap();
             let found = finished.object.section_mut(section).name().map(str::to_string);
             assert_eq!((found.as_deref(), length), (Some(name), bytes), "{triple}");
@@ -657,7 +666,7 @@ mod tests {
         let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), None).unwrap();
         let mut unit = Unit::new("model", &target, true).unwrap();
         unit.define_level(&target, &BTreeSet::from([1])).unwrap();
-        let elf = unit.finish(&Data::bytes(vec![0; 64].into()), &[], &[]).unwrap().object.write().unwrap();
+        let elf = unit.finish(&[], &[]).unwrap().object.write().unwrap();
         let zeros: Vec<_> = sections(&elf).into_iter().filter(|&(kind, ..)| kind == NO_BITS).collect();
         assert_eq!(zeros, [(NO_BITS, 4, 4)]);
     }

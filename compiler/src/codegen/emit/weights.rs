@@ -5,6 +5,7 @@
 //! written in its stead.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use memmap2::MmapMut;
@@ -19,19 +20,21 @@ use crate::host::lower::internal;
 use crate::host::lower::layout::{Weight, WeightSource};
 use crate::interp;
 
-pub(super) fn write(
-    finished: Finished,
-    graph: &Graph,
-    weights: &[Weight],
-    out: &mut dyn Write,
-) -> Result<()> {
+/// The constants of one program.
+pub(super) struct Part {
+    pub graph: Arc<Graph>,
+    pub weights: Vec<Weight>,
+}
+
+pub(super) fn write(finished: Finished, parts: &[Part], out: &mut dyn Write) -> Result<()> {
     let Finished { object, order, weights: section, .. } = finished;
     let placeholder = match section {
         Some((_, bytes)) => Some(map(bytes)?),
         None => None,
     };
     let hole: Option<&[u8]> = placeholder.as_deref();
-    write_with(object, section, hole, Contents { graph, weights, order }, out)
+    let parts = parts.iter().map(|part| (&*part.graph, &*part.weights)).collect();
+    write_with(object, section, hole, Contents { parts, order }, out)
 }
 
 fn write_with<'a>(
@@ -69,7 +72,7 @@ fn io_error(error: io::Error) -> Error {
 /// The contents of the weights, all at once.
 pub(super) fn bytes(graph: &Graph, weights: &[Weight], length: u64, order: Endianness) -> Result<Vec<u8>> {
     let mut out = vec![];
-    let contents = Contents { graph, weights, order };
+    let contents = Contents { parts: vec![(graph, weights)], order };
     let mut writer = Substitute { out: &mut out, hole: None, contents, error: None };
     writer.constants()?;
     out.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
@@ -78,27 +81,27 @@ pub(super) fn bytes(graph: &Graph, weights: &[Weight], length: u64, order: Endia
 
 /// What the section of the weights holds.
 struct Contents<'a> {
-    graph: &'a Graph,
-    weights: &'a [Weight],
+    /// Of each program, in the order of their offsets.
+    parts: Vec<(&'a Graph, &'a [Weight])>,
     order: Endianness,
 }
 
 impl Contents<'_> {
-    fn data(&self, weight: &Weight) -> Result<Data> {
+    fn data(graph: &Graph, weight: &Weight) -> Result<Data> {
         match weight.source {
             WeightSource::Default(input) => {
-                let default = self.graph.inputs[input].default.as_ref();
+                let default = graph.inputs[input].default.as_ref();
                 let tensor = default.ok_or_else(|| internal("a default has gone".into()))?;
-                Data::tensor(&stored_default(self.graph, tensor))
+                Data::tensor(&stored_default(graph, tensor))
             }
             WeightSource::Strings => {
-                let strings = self.graph.strings.as_ref();
+                let strings = graph.strings.as_ref();
                 let strings = strings.ok_or_else(|| internal("the strings have gone".into()))?;
                 // The format of the runtime, little-endian on every machine.
                 Ok(Data::bytes(Bytes::copy_from_slice(strings.blob())))
             }
             WeightSource::Value(value) => {
-                Data::tensor(&interp::constant(body(self.graph, &weight.path)?, value)?)
+                Data::tensor(&interp::constant(body(graph, &weight.path)?, value)?)
             }
         }
     }
@@ -115,9 +118,10 @@ struct Substitute<'a, W: Write> {
 impl<W: Write> Substitute<'_, W> {
     fn constants(&mut self) -> Result<()> {
         let mut at = 0;
-        for weight in self.contents.weights {
+        let parts = self.contents.parts.iter();
+        for (graph, weight) in parts.flat_map(|(graph, weights)| weights.iter().map(move |weight| (graph, weight))) {
             pad(&mut self.out, weight.offset - at)?;
-            let data = self.contents.data(weight)?;
+            let data = Contents::data(graph, weight)?;
             if data.len() as u64 != weight.bytes {
                 let message = format!("a constant of {} bytes has {}", weight.bytes, data.len());
                 return Err(Error::internal(Stage::Emit, message));
@@ -259,7 +263,7 @@ mod tests {
                 let section = object.add_section(vec![], name.as_bytes().to_vec(), SectionKind::Data);
                 object.set_section_data(section, vec![7; 100_000], 64);
             }
-            let contents = Contents { graph: &graph, weights: &[], order: Endianness::Little };
+            let contents = Contents { parts: vec![(&graph, &[])], order: Endianness::Little };
             let mut out = Refuses { after, writes: 0 };
             let result = write_with(object, None, None, contents, &mut out);
             (result.is_ok(), out.writes)

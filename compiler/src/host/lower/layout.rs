@@ -141,9 +141,17 @@ pub(crate) struct Plan {
     pub workspace: Dim,
 }
 
+/// The programs of an object that come before another one: the first of them, and where their constants end.
+#[derive(Clone, Copy)]
+pub(crate) struct Before<'p> {
+    pub first: &'p Plan,
+    pub weight_bytes: u64,
+}
+
 impl Plan {
-    pub fn new(root: Scope<'_>) -> Result<Plan> {
-        let mut plan = Plan { symbols: root.graph.symbols.len(), ..Plan::default() };
+    pub fn new(root: Scope<'_>, before: Option<Before<'_>>) -> Result<Plan> {
+        let weight_bytes = before.map_or(0, |before| before.weight_bytes);
+        let mut plan = Plan { symbols: root.graph.symbols.len(), weight_bytes, ..Plan::default() };
         plan.add_frames(1);
         let path: Path = Arc::new([]);
         plan.scope(root, &path)?;
@@ -151,7 +159,10 @@ impl Plan {
         let needed: Vec<Dim> = plan.state.iter().flat_map(|state| state.needs(root.graph)).cloned().collect();
         needed.iter().for_each(|dim| plan.size(dim));
         for (at, input) in root.graph.inputs.iter().enumerate() {
+            let state = at.checked_sub(root.graph.given_inputs());
+            let known = before.zip(state).and_then(|(before, state)| before.first.initial(root.graph, state));
             let offset = match &input.default {
+                Some(_) if known.is_some() => known,
                 Some(tensor) => {
                     let bytes = stored_default(root.graph, tensor).data.len() as u64;
                     Some(plan.weight(&path, WeightSource::Default(at), bytes)?)
@@ -180,6 +191,12 @@ impl Plan {
         plan.arena_at = round_up(used as i64);
         plan.workspace = Dim::from(plan.arena_at) + root.program.arena.clone();
         Ok(plan)
+    }
+
+    /// Offset of the initial value of a state, if it has one. `graph` has the same states.
+    pub fn initial(&self, graph: &Graph, state: usize) -> Option<u64> {
+        let first = self.defaults.len().checked_sub(graph.states.len())?;
+        *self.defaults.get(first + state)?
     }
 
     /// Offset of a constant in the weights.

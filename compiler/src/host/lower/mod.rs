@@ -23,7 +23,7 @@ use crate::host::StepInfo;
 use crate::host::ir::Program;
 use crate::schedule::{self, Group};
 
-pub(crate) use layout::{Plan, Scope};
+pub(crate) use layout::{Before, Plan, Scope};
 pub(crate) use steps::symbol_text;
 
 /// A host program, and what it refers to.
@@ -47,17 +47,18 @@ pub(crate) struct KernelUse<'g> {
     pub explains: Option<&'g Explanation>,
 }
 
-/// Lowers a schedule. `profile`: the program informs its caller when each step is done. Errors: symbols or sizes that the C
+/// Lowers a schedule. Constants lie behind those of `first`, where the program is one of several of an object, and the initial values of
+/// states where that has them. `profile`: the program informs its caller when each step is done. Errors: symbols or sizes that the C
 /// ABI does not carry.
 pub(crate) fn lower<'g>(
     graph: &'g Graph,
     program: &'g schedule::Program,
     kernels: &'g Kernels,
-    name: &str,
-    profile: bool,
+    (name, profile): (&str, bool),
+    first: Option<Before<'_>>,
 ) -> Result<Lowered<'g>> {
     let scope = Scope { graph, program, kernels, index: 0 };
-    let plan = Plan::new(scope)?;
+    let plan = Plan::new(scope, first)?;
     let program = Program {
         name: name.to_string(),
         inputs: graph.given_inputs() + usize::from(!graph.states.is_empty()),

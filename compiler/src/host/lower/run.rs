@@ -35,7 +35,7 @@ pub(super) fn lower(
     program.functions.push(builder.finish());
     workspace(program, plan, scope.graph)?;
     if let Some(layout) = &plan.state {
-        for function in state::functions(scope.graph, layout)? {
+        for function in state::functions(scope.graph, plan, layout)? {
             program.functions.push(function);
         }
     }

@@ -7,7 +7,7 @@
 use crate::error::Result;
 use crate::graph::{Dim, Graph, Growth, Sym};
 use crate::host::abi::status;
-use crate::host::ir::{Binary, Compare, FunctionKind, Op, Operand, Place, Port, TensorField, Type, Value};
+use crate::host::ir::{Address, Binary, Compare, FunctionKind, Op, Operand, Place, Port, TensorField, Type, Value};
 use crate::host::lower::builder::Builder;
 use crate::host::lower::layout::{Plan, bound_symbols};
 use crate::host::lower::sizes::{Sizes, given_symbols, leave_if};
@@ -161,7 +161,11 @@ pub(super) fn commit(b: &mut Builder, plan: &Plan, graph: &Graph) {
 }
 
 /// `<name>_state_bytes` and `<name>_state_reset`.
-pub(super) fn functions(graph: &Graph, layout: &StateLayout) -> Result<[crate::host::ir::Function; 2]> {
+pub(super) fn functions(
+    graph: &Graph,
+    plan: &Plan,
+    layout: &StateLayout,
+) -> Result<[crate::host::ir::Function; 2]> {
     let mut bytes_of = Builder::new("state_bytes".into(), FunctionKind::StateBytes);
     let b = &mut bytes_of;
     let (symbols, count) = (b.param(0), b.param(1));
@@ -189,6 +193,12 @@ pub(super) fn functions(graph: &Graph, layout: &StateLayout) -> Result<[crate::h
     for sym in graph.state_symbols().into_iter().filter(|sym| !grows.contains(sym)) {
         let value = sizes.value(b, &Dim::sym(sym))?;
         b.store(Place::At { ty: Type::I64, base: block, offset: layout.word(sym) }, value);
+    }
+    for (at, state) in graph.states.iter().enumerate() {
+        let sizes = [layout.offsets[at].as_const(), state.ty.bytes().as_const().filter(|&bytes| bytes > 0)];
+        let (Some(initial), [Some(offset), Some(bytes)]) = (plan.initial(graph, at), sizes) else { continue };
+        let (to, from) = (b.offset(block, offset), b.address(Address::Weights(initial)));
+        b.copy(to, from, bytes.into());
     }
     b.effect(Op::Return(i64::from(status::OK).into()));
     Ok([bytes_of.finish(), reset.finish()])

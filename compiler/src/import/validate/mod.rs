@@ -33,7 +33,7 @@ pub(super) struct Findings {
 }
 
 /// Checks a model whose imported versions are `opsets`; `log` has what was found in these.
-pub(super) fn validate(model: &ModelProto, opsets: &Opsets, tables: Tables, log: Log) -> Findings {
+pub(super) fn validate(model: &ModelProto, opsets: &Opsets, tables: Tables, log: Log, trains: bool) -> Findings {
     let functions = model.functions.iter().map(|function| (function_key(function), function)).collect();
     let mut validator = Validator {
         model,
@@ -44,6 +44,7 @@ pub(super) fn validate(model: &ModelProto, opsets: &Opsets, tables: Tables, log:
         not_imported: HashSet::new(),
         configurations: model.configuration.iter().map(|own| (own.name(), own)).collect(),
         ranks: OnceCell::new(),
+        trains,
     };
     validator.model(opsets);
     let errors = validator.errors.into_values().flat_map(|(mut listed, more)| {
@@ -118,6 +119,8 @@ struct Validator<'m> {
     configurations: HashMap<&'m str, &'m DeviceConfigurationProto>,
     /// Ranks of the values of the model's graph, as far as they are declared: for nodes that are sharded.
     ranks: OnceCell<HashMap<&'m str, i64>>,
+    /// Training information is compiled.
+    trains: bool,
 }
 
 fn malformed(message: String) -> Error {
@@ -430,7 +433,7 @@ impl Place<'_> {
 }
 
 /// Inputs, initializers and results of nodes of a graph.
-fn defined_values(graph: &GraphProto) -> HashSet<&str> {
+pub(super) fn defined_values(graph: &GraphProto) -> HashSet<&str> {
     let sparse = graph.sparse_initializer.iter().filter_map(|tensor| tensor.values.as_ref());
     let tensors = graph.initializer.iter().chain(sparse).map(|tensor| tensor.name());
     let results = graph.node.iter().flat_map(|node| node.output.iter().map(String::as_str));

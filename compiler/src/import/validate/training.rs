@@ -1,4 +1,4 @@
-//! Training information, which is checked and not compiled: each binding must lead somewhere.
+//! Training information, whether it is compiled or not: each binding must lead somewhere.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +15,12 @@ impl<'m> Validator<'m> {
         if count == 0 {
             return;
         }
-        self.log.note(Rule::TrainingIgnored, || format!("training_info is ignored ({count} entries)"));
+        if !self.trains {
+            let entries = if count == 1 { "entry" } else { "entries" };
+            self.log.note(Rule::TrainingIgnored, || {
+                format!("training_info is ignored ({count} {entries}); --training compiles it")
+            });
+        }
         for (index, info) in self.model.training_info.iter().enumerate() {
             self.training_graphs(graph, index, info, opsets);
             let state: HashSet<&str> =
