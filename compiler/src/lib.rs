@@ -236,7 +236,8 @@ pub fn frontend(
     let proto = decode(model).map_err(|error| vec![error])?;
     observer.stage("decode", start.elapsed());
     let start = Instant::now();
-    let import::Import { graph, notes, warnings, entries: imported } = import::import(&proto, &options.import, external)?;
+    let import::Import { graph, notes, warnings, entries: imported } =
+        import::import(&proto, &options.import, external)?;
     drop(proto);
     observer.stage("import", start.elapsed());
     let (graph, program) = optimize(graph, options, observer).map_err(|error| vec![error])?;

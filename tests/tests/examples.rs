@@ -36,6 +36,25 @@ fn c_program_by_make() {
     assert_predicted(&stdout(make.arg("--no-print-directory").arg("run")));
 }
 
+/// The program trains from nothing, and what it saves is what it restores. The sums differ a little from processor to processor.
+#[test]
+fn training_by_make() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut make = Command::new("make");
+    make.arg("-C").arg(examples().join("train")).arg(format!("ONNXC={ONNXC}"));
+    make.arg(format!("BUILD={}", dir.path().display())).arg("CFLAGS=-O1 -pedantic -Werror").arg("--silent");
+    let output = stdout(make.arg("--no-print-directory").arg("run"));
+    let accuracy = |line: &str| -> f64 {
+        let text = line.rsplit_once("accuracy ").unwrap_or_else(|| panic!("{output}")).1;
+        text.trim_end_matches('%').parse().unwrap()
+    };
+    let lines: Vec<&str> = output.lines().filter(|line| line.contains("accuracy")).collect();
+    assert_eq!(lines.len(), 14, "{output}");
+    assert!(accuracy(lines[0]) < 30.0 && accuracy(lines[12]) > 85.0, "{output}");
+    assert_eq!(accuracy(lines[12]), accuracy(lines[13]), "{output}");
+    assert!(output.lines().last().unwrap().ends_with("it is labelled 3"), "{output}");
+}
+
 /// The classes of sentences that the model was not trained on are those that ONNX Runtime gives, see `lines.txt`.
 #[test]
 fn text_classifier_by_make() {

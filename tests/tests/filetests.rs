@@ -324,7 +324,8 @@ fn run_host_case(graph: &Graph) -> Result<String, String> {
         unwind: true,
     };
     let program = schedule::schedule(graph, schedule::Options::default()).map_err(text)?;
-    let frontend = onnxc::Frontend { graph: graph.clone(), program, notes: vec![], warnings: vec![], entries: vec![] };
+    let frontend =
+        onnxc::Frontend { graph: graph.clone(), program, notes: vec![], warnings: vec![], entries: vec![] };
     let compiled = onnxc::backend(frontend, &options, &mut onnxc::Quiet).map_err(text)?;
     let mut model = compiled.interpreted().map_err(text)?;
     let once = model.program.to_string();

@@ -38,7 +38,7 @@ fn with_graph(graph: Graph, body: impl Fn(&native::Model<'_>, &Interpreted<'_>))
         unwind: true,
     };
     let (graph, program) = onnxc::optimize(graph, &options, &mut onnxc::Quiet).unwrap();
-    let frontend = onnxc::Frontend { graph, program, notes: vec![], warnings: vec![] };
+    let frontend = onnxc::Frontend { graph, program, notes: vec![], warnings: vec![], entries: vec![] };
     let compiled = onnxc::backend(frontend, &options, &mut onnxc::Quiet).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let object = write(compiled.artifact().unwrap(), dir.path());

@@ -107,7 +107,8 @@ impl State {
     fn get(&self, graph: &Graph, name: &str) -> Tensor {
         let mut at = 64;
         for (number, state) in graph.states.iter().enumerate() {
-            let shape: Vec<usize> = state.ty.shape.iter().map(|dim| dim.as_const().unwrap() as usize).collect();
+            let shape: Vec<usize> =
+                state.ty.shape.iter().map(|dim| dim.as_const().unwrap() as usize).collect();
             let bytes = shape.iter().product::<usize>() * state.ty.dtype.size();
             if graph.inputs[graph.given_inputs() + number].name == name {
                 return Tensor::new(state.ty.dtype, shape, self.bytes()[at..at + bytes].to_vec().into());
@@ -193,8 +194,12 @@ impl Program<'_> {
 fn values(tensor: &Tensor) -> Vec<f64> {
     let bytes = tensor.data.as_ref();
     match tensor.dtype {
-        DType::I64 => bytes.chunks(8).map(|bytes| i64::from_le_bytes(bytes.try_into().unwrap()) as f64).collect(),
-        DType::I16 => bytes.chunks(2).map(|bytes| i16::from_le_bytes(bytes.try_into().unwrap()).into()).collect(),
+        DType::I64 => {
+            bytes.chunks(8).map(|bytes| i64::from_le_bytes(bytes.try_into().unwrap()) as f64).collect()
+        }
+        DType::I16 => {
+            bytes.chunks(2).map(|bytes| i16::from_le_bytes(bytes.try_into().unwrap()).into()).collect()
+        }
         DType::U8 | DType::Bool => bytes.iter().map(|&byte| byte.into()).collect(),
         _ => tensor.to_f64s().unwrap(),
     }
@@ -250,7 +255,8 @@ fn variables_of_the_algorithm() {
     let init = "() => (int64[] zero) { zero = Constant<value = int64[] {0}>() }";
     let loaded = load(&model(SCALE, vec![info(init, &["t=zero"], step, &["w=w_new", "t=t_new"])]), 3);
     let (infer, step) = (own(&loaded), entry(&loaded, "train_step"));
-    let names: Vec<&str> = step.graph.inputs[step.graph.given_inputs()..].iter().map(|own| own.name.as_str()).collect();
+    let names: Vec<&str> =
+        step.graph.inputs[step.graph.given_inputs()..].iter().map(|own| own.name.as_str()).collect();
     assert_eq!(names, ["w", "t"]);
     let mut state = State::new(&infer);
     let x = f32s(&[0], &[]);
@@ -309,7 +315,8 @@ fn values_of_bindings() {
 #[test]
 fn a_variable_that_follows_another() {
     let graph = "(float[1] x) => (float[1] y) <float[1] w = {3}, float[1] last = {0}> { y = Mul(x, w) }";
-    let step = "() => (float[1] w_new, float[1] now) <float[1] two = {2}> { w_new = Mul(w, two) now = Identity(w) }";
+    let step =
+        "() => (float[1] w_new, float[1] now) <float[1] two = {2}> { w_new = Mul(w, two) now = Identity(w) }";
     let loaded = load(&model(graph, vec![info("", &[], step, &["w=w_new", "last=now"])]), 3);
     let step = entry(&loaded, "train_step");
     let mut state = State::new(&own(&loaded));
@@ -331,7 +338,8 @@ fn variables_of_any_type() {
         let step = entry(&loaded, "train_step");
         step.call(&[f32s(&[1], &[1.0])], &mut state);
         let found = ["b", "u", "d", "e", "s"].map(|name| state.values(&loaded.graph, name));
-        let wanted: [&[f64]; 5] = [&[0.0, 1.0], &[2.0, 4.0, 6.0], &[-0.5], &[], &[-1.0, 2.0, -3.0, 4.0, -5.0]];
+        let wanted: [&[f64]; 5] =
+            [&[0.0, 1.0], &[2.0, 4.0, 6.0], &[-0.5], &[], &[-1.0, 2.0, -3.0, 4.0, -5.0]];
         assert_eq!(found, wanted);
     }
 }
@@ -344,7 +352,10 @@ fn bindings_to_nowhere_and_of_other_types() {
     let with = |update: &[&str]| vec![info("", &[], other, update)];
     let own_w = "() => (float[1] v) <float[1] q = {1}> { v = Neg(q) }";
     let cases: Vec<(Vec<TrainingInfoProto>, &str)> = vec![
-        (with(&["nowhere=w_new"]), "update_binding of training_info[0] binds `nowhere`, which is not an initializer"),
+        (
+            with(&["nowhere=w_new"]),
+            "update_binding of training_info[0] binds `nowhere`, which is not an initializer",
+        ),
         (with(&["=w_new"]), "binds ``, which is not an initializer"),
         (with(&["x=w_new"]), "binds `x`, which is not an initializer"),
         (with(&["y=w_new"]), "binds `y`, which is not an initializer"),
@@ -359,11 +370,25 @@ fn bindings_to_nowhere_and_of_other_types() {
             vec![info("", &[], STEP, &["w=w_new"]), info("", &[], STEP, &["w=w_new"])],
             "update_binding of training_info[1] binds `w`, which update_binding of training_info[0] binds, too",
         ),
-        (vec![info(INIT, &["w=w_zero", "w=w_zero"], STEP, &["w=w_new"])], "initialization_binding of training_info[0] binds `w` twice"),
-        (vec![info("", &["w=w_zero"], STEP, &["w=w_new"])], "gives `w` the value `w_zero`, which is not among the outputs of the initialization"),
-        (vec![info(INIT, &["w=y"], STEP, &["w=w_new"])], "gives `w` the value `y`, which is not among the outputs of the initialization"),
         (
-            vec![info("() => (float[2] v) { v = Constant<value = float[2] {0, 0}>() }", &["w=v"], STEP, &["w=w_new"])],
+            vec![info(INIT, &["w=w_zero", "w=w_zero"], STEP, &["w=w_new"])],
+            "initialization_binding of training_info[0] binds `w` twice",
+        ),
+        (
+            vec![info("", &["w=w_zero"], STEP, &["w=w_new"])],
+            "gives `w` the value `w_zero`, which is not among the outputs of the initialization",
+        ),
+        (
+            vec![info(INIT, &["w=y"], STEP, &["w=w_new"])],
+            "gives `w` the value `y`, which is not among the outputs of the initialization",
+        ),
+        (
+            vec![info(
+                "() => (float[2] v) { v = Constant<value = float[2] {0, 0}>() }",
+                &["w=v"],
+                STEP,
+                &["w=w_new"],
+            )],
             "initialization_binding of training_info[0] gives `w`, which is f32[1], the value `v`, which is f32[2]",
         ),
         (
@@ -371,9 +396,15 @@ fn bindings_to_nowhere_and_of_other_types() {
             "training_info[0]: the initialization takes `q`; it may take nothing",
         ),
         // An initialization does not see the graph; an algorithm does not see another one.
-        (vec![info("() => (float[1] v) { v = Neg(w) }", &["w=v"], STEP, &["w=w_new"])], "the initialization of training_info[0]: "),
         (
-            vec![info("", &[], own_w, &["q=v"]), info("", &[], "() => (float[1] w_new) { w_new = Neg(q) }", &["w=w_new"])],
+            vec![info("() => (float[1] v) { v = Neg(w) }", &["w=v"], STEP, &["w=w_new"])],
+            "the initialization of training_info[0]: ",
+        ),
+        (
+            vec![
+                info("", &[], own_w, &["q=v"]),
+                info("", &[], "() => (float[1] w_new) { w_new = Neg(q) }", &["w=w_new"]),
+            ],
             "the step of training_info[1]: ",
         ),
         (
@@ -386,7 +417,10 @@ fn bindings_to_nowhere_and_of_other_types() {
         ),
         (vec![info("", &[], "(float[n] x) => (float[n] v) { v = Neg(x) }", &[])], "`x` is defined twice"),
         (vec![info("", &[], "() => (float[n] y) { y = Neg(x) }", &[])], "`y`"),
-        (vec![info("", &[], "(float[1] t) => (float[1] v) { v = Nope(w, t) }", &["w=v"])], "the step of training_info[0]: "),
+        (
+            vec![info("", &[], "(float[1] t) => (float[1] v) { v = Nope(w, t) }", &["w=v"])],
+            "the step of training_info[0]: ",
+        ),
         (vec![], "the model has no training_info"),
     ];
     for (infos, wanted) in cases {
@@ -398,7 +432,10 @@ fn bindings_to_nowhere_and_of_other_types() {
     let text = "(float[1] x) => (float[1] y) <float[1] w = {3}, string[1] s = {\"a\"}> { y = Mul(x, w) }";
     let step = "() => (string[1] v) { v = Identity(s) }";
     let errors = compile(&model(text, vec![info("", &[], step, &["s=v"])]), &options(true, 3)).err().unwrap();
-    assert!(errors.contains("the variable `s` is str: only tensors of whole bytes can be trained"), "{errors}");
+    assert!(
+        errors.contains("the variable `s` is str: only tensors of whole bytes can be trained"),
+        "{errors}"
+    );
     let mut both = options(true, 3);
     both.import.state.found = true;
     let errors = compile(&model(SCALE, vec![info("", &[], STEP, &["w=w_new"])]), &both).err().unwrap();
@@ -465,7 +502,17 @@ fn perceptron() -> ModelProto {
     let step = step.replace("float v_new", "float[?, ?] v_new").replace("float e_new", "float[?] e_new");
     let step = step.replace("float mw_new", "float[?, ?] mw_new").replace("float mc_new", "float[?] mc_new");
     let step = step.replace("float mv_new", "float[?, ?] mv_new").replace("float me_new", "float[?] me_new");
-    let update = ["w=w_new", "c=c_new", "v=v_new", "e=e_new", "mw=mw_new", "mc=mc_new", "mv=mv_new", "me=me_new", "t=t_new"];
+    let update = [
+        "w=w_new",
+        "c=c_new",
+        "v=v_new",
+        "e=e_new",
+        "mw=mw_new",
+        "mc=mc_new",
+        "mv=mv_new",
+        "me=me_new",
+        "t=t_new",
+    ];
     let mut model = model(&graph, vec![info("", &[], &step, &update)]);
     let shapes: [(&str, &[i64]); 4] = [
         ("w", &[INPUTS as i64, HIDDEN as i64]),
@@ -475,7 +522,8 @@ fn perceptron() -> ModelProto {
     ];
     for (at, (name, shape)) in shapes.into_iter().enumerate() {
         let sizes: Vec<usize> = shape.iter().map(|&size| size as usize).collect();
-        let values: Vec<f32> = numbers(&sizes, at).to_f64s().unwrap().iter().map(|&value| value as f32 * 0.5).collect();
+        let values: Vec<f32> =
+            numbers(&sizes, at).to_f64s().unwrap().iter().map(|&value| value as f32 * 0.5).collect();
         let zeros = vec![0.0; values.len()];
         model.graph.as_mut().unwrap().initializer.push(build::f32_tensor(name, shape, values));
         let algorithm = model.training_info[0].algorithm.as_mut().unwrap();
@@ -504,8 +552,9 @@ fn by_hand(parameters: &mut [Vec<f64>; 4], momenta: &mut [Vec<f64>; 4], x: &[f64
         let x = &x[row * INPUTS..][..INPUTS];
         let sums: Vec<f64> =
             (0..HIDDEN).map(|j| c[j] + (0..INPUTS).map(|i| x[i] * w[i * HIDDEN + j]).sum::<f64>()).collect();
-        let scores: Vec<f64> =
-            (0..CLASSES).map(|k| e[k] + (0..HIDDEN).map(|j| sums[j].max(0.0) * v[j * CLASSES + k]).sum::<f64>()).collect();
+        let scores: Vec<f64> = (0..CLASSES)
+            .map(|k| e[k] + (0..HIDDEN).map(|j| sums[j].max(0.0) * v[j * CLASSES + k]).sum::<f64>())
+            .collect();
         let most = scores.iter().cloned().fold(f64::MIN, f64::max);
         let total: f64 = scores.iter().map(|score| (score - most).exp()).sum();
         let label = labels[row] as usize;
@@ -553,7 +602,10 @@ fn steps_of_a_perceptron_are_those_written_by_hand() {
         }
         for (name, wanted) in names.iter().zip(&parameters) {
             for (found, wanted) in state.values(&loaded.graph, name).iter().zip(wanted) {
-                assert!((found - wanted).abs() < 1e-4 * (1.0 + wanted.abs()), "{name}: {found}, must be {wanted}");
+                assert!(
+                    (found - wanted).abs() < 1e-4 * (1.0 + wanted.abs()),
+                    "{name}: {found}, must be {wanted}"
+                );
             }
         }
         assert_eq!(state.values(&loaded.graph, "t"), [60.0]);
@@ -562,9 +614,10 @@ fn steps_of_a_perceptron_are_those_written_by_hand() {
         // What was learnt is what the object infers with.
         let [x, labels] = batch(40, 99);
         let scores = own(&loaded).call(&[x], &mut state)[0].to_f64s().unwrap();
-        let right = scores.chunks(CLASSES).zip(values(&labels)).filter(|(row, label)| {
-            (0..CLASSES).all(|k| row[k] <= row[*label as usize])
-        });
+        let right = scores
+            .chunks(CLASSES)
+            .zip(values(&labels))
+            .filter(|(row, label)| (0..CLASSES).all(|k| row[k] <= row[*label as usize]));
         assert!(right.count() >= 30);
     }
 }
@@ -646,7 +699,7 @@ fn misuse_of_the_entry_points() {
             loaded.entries.iter().map(|own| entry(&loaded, &own.suffix)).collect();
         programs.push(own(&loaded));
         assert_eq!(programs.len(), 3);
-        for (count, program) in programs.iter().enumerate().flat_map(|(_, program)| [(5, program), (1, program)]) {
+        for (count, program) in programs.iter().flat_map(|program| [(5, program), (1, program)]) {
             let inputs = match program.graph.given_inputs() {
                 0 => vec![],
                 1 => vec![batch(count, 2)[0].clone()],
@@ -664,7 +717,10 @@ fn misuse_of_the_entry_points() {
 /// What a C program prints that trains and saves, from an object of this model.
 fn c_program(folder: &Path) -> std::path::PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let artifact = compile(&perceptron(), &Options { name: "net".into(), ..options(true, 3) }).unwrap().artifact().unwrap();
+    let artifact = compile(&perceptron(), &Options { name: "net".into(), ..options(true, 3) })
+        .unwrap()
+        .artifact()
+        .unwrap();
     std::fs::write(folder.join("net.h"), &artifact.header).unwrap();
     artifact.write_object(&mut std::fs::File::create(folder.join("net.o")).unwrap()).unwrap();
     let program = folder.join("train");

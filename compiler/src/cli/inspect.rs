@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use onnxc_proto::{AttributeProto, GraphProto, ModelProto};
 use serde::Serialize;
 
-use crate::{EntryFrontend, Options};
 use crate::cli::args::InspectArgs;
 use crate::cli::check::to_json;
 use crate::cli::report::facts::{self, Level};
@@ -16,6 +15,7 @@ use crate::host::lower::state::StateLayout;
 use crate::import;
 use crate::schedule::{self, Program, Step};
 use crate::winograd::KERNEL;
+use crate::{EntryFrontend, Options};
 
 #[derive(Serialize)]
 struct Report {
@@ -102,7 +102,9 @@ fn ports(graph: &Graph) -> (Vec<ValueReport>, Vec<ValueReport>) {
     let outputs = graph.outputs.iter().enumerate().take(graph.given_outputs());
     (
         inputs.map(|(at, own)| value(&own.name, graph.input_ty(at), own.default.is_some(), None)).collect(),
-        outputs.map(|(at, (name, _))| value(name, graph.output_ty(at), false, graph.any_rank.get(&at))).collect(),
+        outputs
+            .map(|(at, (name, _))| value(name, graph.output_ty(at), false, graph.any_rank.get(&at)))
+            .collect(),
     )
 }
 

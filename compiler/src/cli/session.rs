@@ -283,7 +283,8 @@ impl Loaded {
             .map_err(|error| Error { message: error.message.replace(&shown, "the linked model"), ..error })?;
         models.get(NAME)?;
         let entries = compiled.entries.into_iter();
-        let entries = entries.map(|CompiledEntry { suffix, role, graph, .. }| LoadedEntry { suffix, role, graph });
+        let entries =
+            entries.map(|CompiledEntry { suffix, role, graph, .. }| LoadedEntry { suffix, role, graph });
         let entries = entries.collect();
         Ok(Loaded {
             graph: compiled.graph,

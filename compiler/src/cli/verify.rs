@@ -147,7 +147,8 @@ fn per_node(
     graph.any_rank.clear();
     let mut progress = Progress::new(false, false, vec![]);
     let (graph, program) = crate::optimize(graph, options, &mut progress).map_err(one)?;
-    let frontend = Frontend { graph, program, notes: imported.notes, warnings: imported.warnings, entries: vec![] };
+    let frontend =
+        Frontend { graph, program, notes: imported.notes, warnings: imported.warnings, entries: vec![] };
     let compiled = crate::backend(frontend, options, &mut progress).map_err(one)?;
     drop(progress);
     let loaded = Loaded::new(compiled, start).map_err(one)?;

@@ -89,7 +89,8 @@ pub(super) fn import(
         return Err(vec![usage(message.to_string())]);
     }
     if options.state != Choice::default() {
-        let message = "--state beside --training: the state of a model that is trained is what its training changes";
+        let message =
+            "--state beside --training: the state of a model that is trained is what its training changes";
         return Err(vec![usage(message.to_string())]);
     }
     let Some(graph) = &model.graph else {
@@ -134,8 +135,10 @@ pub(super) fn import(
             ..options.clone()
         };
         let program = ModelProto { graph: Some(proto), training_info: vec![], ..model.clone() };
-        let mut found = import_with(&program, &options, external, tables).map_err(|errors| place(role, errors))?;
-        share(&mut found.graph, &tensors, &uses(role, &variables, &bounds, model)).map_err(|errors| place(role, errors))?;
+        let mut found =
+            import_with(&program, &options, external, tables).map_err(|errors| place(role, errors))?;
+        share(&mut found.graph, &tensors, &uses(role, &variables, &bounds, model))
+            .map_err(|errors| place(role, errors))?;
         let is_new = |warning: &Warning, known: &[Warning]| {
             known.iter().all(|other| !super::same_problem(&other.problem, &warning.problem))
         };
@@ -154,7 +157,9 @@ pub(super) fn import(
             Some((role, info)) => {
                 if role == Role::Initialize && !found.graph.inputs[..found.graph.given_inputs()].is_empty() {
                     let input = &found.graph.inputs[0].name;
-                    let message = format!("training_info[{info}]: the initialization takes `{input}`; it may take nothing");
+                    let message = format!(
+                        "training_info[{info}]: the initialization takes `{input}`; it may take nothing"
+                    );
                     return Err(vec![Error::malformed(Stage::Import, message)]);
                 }
                 notes.push(described(&suffix(role, number(info)), &found.graph));
@@ -170,14 +175,21 @@ pub(super) fn import(
 
 /// What a program takes, gives and changes.
 fn described(name: &str, graph: &Graph) -> String {
-    let list = |names: Vec<&str>| match names.len() {
-        0 => "nothing".to_string(),
-        _ => shortened(names.len(), names.iter().map(|name| format!("`{name}`"))).join(", "),
+    const NAMED: usize = 6;
+    let list = |names: Vec<&str>| {
+        let mut texts = shortened(0, names.iter().take(NAMED).map(|name| format!("`{name}`")));
+        match names.len() {
+            0 => texts.push("nothing".to_string()),
+            count if count > NAMED => texts.push(format!("and {} more", count - NAMED)),
+            _ => {}
+        }
+        texts.join(", ")
     };
     let inputs = graph.inputs.iter().take(graph.given_inputs()).map(|input| input.name.as_str()).collect();
     let outputs = graph.outputs.iter().take(graph.given_outputs()).map(|(name, _)| name.as_str()).collect();
     let states = graph.inputs.iter().skip(graph.given_inputs()).enumerate();
-    let changed = states.filter(|&(at, _)| !graph.is_kept(at)).map(|(_, input)| input.name.as_str()).collect();
+    let changed =
+        states.filter(|&(at, _)| !graph.is_kept(at)).map(|(_, input)| input.name.as_str()).collect();
     format!("{name} takes {}, gives {} and changes {}", list(inputs), list(outputs), list(changed))
 }
 
@@ -222,7 +234,8 @@ fn check(
 fn bounds<'m>(model: &'m ModelProto) -> Vec<Bound<'m>> {
     let mut all = vec![];
     for (info, own) in model.training_info.iter().enumerate() {
-        for (list, bindings) in [(INITIALIZATION, &own.initialization_binding), (UPDATE, &own.update_binding)] {
+        for (list, bindings) in [(INITIALIZATION, &own.initialization_binding), (UPDATE, &own.update_binding)]
+        {
             let bound =
                 |own: &'m StringStringEntryProto| Bound { key: own.key(), value: own.value(), info, list };
             all.extend(bindings.iter().map(bound));
@@ -242,7 +255,8 @@ fn variables<'m>(
     let mut updated: HashMap<&str, &Bound<'_>> = HashMap::new();
     let mut initialized: HashSet<(&str, usize)> = HashSet::new();
     let mut wanted: HashSet<(&str, Option<usize>)> = HashSet::new();
-    let dense = |graph: &'m GraphProto, key: &str| graph.initializer.iter().any(|tensor| tensor.name() == key);
+    let dense =
+        |graph: &'m GraphProto, key: &str| graph.initializer.iter().any(|tensor| tensor.name() == key);
     for bound in bounds {
         let (about, key) = (bound.about(), bound.key);
         let algorithm = model.training_info[bound.info].algorithm.as_ref();
@@ -253,7 +267,9 @@ fn variables<'m>(
             && let Some(other) = updated.insert(key, bound)
         {
             let other = other.about();
-            errors.push(malformed(format!("{about} binds `{key}`, which {other} binds, too: a variable has one new value")));
+            errors.push(malformed(format!(
+                "{about} binds `{key}`, which {other} binds, too: a variable has one new value"
+            )));
         }
         if key.is_empty() {
             errors.push(malformed(format!("{about} has a key without a name")));
@@ -262,11 +278,14 @@ fn variables<'m>(
         } else if algorithm.is_some_and(|algorithm| dense(algorithm, key)) {
             wanted.insert((key, Some(bound.info)));
         } else {
-            errors.push(malformed(format!("{about} binds `{key}`, which is a sparse initializer; variables are dense")));
+            errors.push(malformed(format!(
+                "{about} binds `{key}`, which is a sparse initializer; variables are dense"
+            )));
         }
     }
     let mut variables: Vec<Variable<'m>> = vec![];
-    let algorithms = model.training_info.iter().enumerate().map(|(info, own)| (Some(info), own.algorithm.as_ref()));
+    let algorithms =
+        model.training_info.iter().enumerate().map(|(info, own)| (Some(info), own.algorithm.as_ref()));
     for (owner, own) in std::iter::once((None, Some(graph))).chain(algorithms) {
         for proto in own.iter().flat_map(|own| &own.initializer) {
             if !wanted.contains(&(proto.name(), owner)) {
@@ -306,8 +325,10 @@ fn tensors(
     let mut read = |variable: &Variable<'_>| -> Result<Shared> {
         let (name, initial) = (variable.proto.name().to_string(), constants.dense(variable.proto)?);
         if initial.dtype.is_packed() || initial.dtype == DType::Str {
-            let message =
-                format!("the variable `{name}` is {}: only tensors of whole bytes can be trained", initial.dtype);
+            let message = format!(
+                "the variable `{name}` is {}: only tensors of whole bytes can be trained",
+                initial.dtype
+            );
             return Err(Error::unsupported(Stage::Import, message));
         }
         Ok(Shared { name, initial })
@@ -357,7 +378,12 @@ fn step(graph: &GraphProto, algorithm: &GraphProto, info: usize, variables: &[Va
 }
 
 /// What a program does with the variables.
-fn uses(role: Option<(Role, usize)>, variables: &[Variable<'_>], bounds: &[Bound<'_>], model: &ModelProto) -> Uses {
+fn uses(
+    role: Option<(Role, usize)>,
+    variables: &[Variable<'_>],
+    bounds: &[Bound<'_>],
+    model: &ModelProto,
+) -> Uses {
     let Some((role, info)) = role else {
         let read = (0..variables.len()).filter(|&at| variables[at].owner.is_none());
         return Uses { read: read.collect(), ..Uses::default() };
@@ -372,10 +398,17 @@ fn uses(role: Option<(Role, usize)>, variables: &[Variable<'_>], bounds: &[Bound
     let mut replaced = BTreeMap::new();
     let mut hidden = BTreeSet::new();
     // What the model itself gives stays what it gives.
-    let given: HashSet<&str> =
-        model.graph.iter().filter(|_| reads).flat_map(|graph| &graph.output).map(ValueInfoProto::name).collect();
+    let given: HashSet<&str> = model
+        .graph
+        .iter()
+        .filter(|_| reads)
+        .flat_map(|graph| &graph.output)
+        .map(ValueInfoProto::name)
+        .collect();
     for bound in own {
-        if let Some(at) = (0..variables.len()).filter(is_own).find(|&at| variables[at].proto.name() == bound.key) {
+        if let Some(at) =
+            (0..variables.len()).filter(is_own).find(|&at| variables[at].proto.name() == bound.key)
+        {
             replaced.insert(at, (bound.value.to_string(), bound.about()));
             if !given.contains(bound.value) {
                 hidden.insert(bound.value.to_string());
@@ -393,7 +426,8 @@ fn has_input(graph: &GraphProto, name: &str) -> bool {
 fn pins(pin: &DimPin, graph: &GraphProto) -> bool {
     let of_input = pin.input_axis().is_some_and(|(input, _)| has_input(graph, input));
     let is_symbol = |info: &ValueInfoProto| {
-        let Some(TypeValue::TensorType(tensor)) = info.r#type.as_ref().and_then(|ty| ty.value.as_ref()) else {
+        let Some(TypeValue::TensorType(tensor)) = info.r#type.as_ref().and_then(|ty| ty.value.as_ref())
+        else {
             return false;
         };
         let dims = tensor.shape.iter().flat_map(|shape| &shape.dim);

@@ -383,9 +383,7 @@ impl Out {
         let params: Vec<String> = ports.iter().map(parameter).collect();
         let upper = self.upper.clone();
         let run = if self.is_own { format!("{name}_run") } else { name.to_string() };
-        self.line(&format!(
-            "/* {run} on these tensors; `workspace` has {upper}_WORKSPACE_BYTES bytes. */"
-        ));
+        self.line(&format!("/* {run} on these tensors; `workspace` has {upper}_WORKSPACE_BYTES bytes. */"));
         let params = params.iter().map(|param| format!("{param}, ")).collect::<String>();
         self.line(&format!("static inline int32_t {name}_predict({params}void *workspace) {{"));
         for (kind, array) in [("INPUT", "onnxc_inputs"), ("OUTPUT", "onnxc_outputs")] {
@@ -394,7 +392,10 @@ impl Out {
                 let dims: Vec<String> = port.ty.shape.iter().map(ToString::to_string).collect();
                 self.line(&format!("    int64_t {array}_dims{at}[] = {{{}}};", dims.join(", ")));
             }
-            self.line(&format!("    onnxc_tensor {array}[{}];", ports.len().max(1)));
+            if ports.is_empty() {
+                continue;
+            }
+            self.line(&format!("    onnxc_tensor {array}[{}];", ports.len()));
             for (at, port) in ports.iter().enumerate() {
                 let dims = if port.ty.rank() > 0 { format!("{array}_dims{at}") } else { "NULL".to_string() };
                 self.line(&format!(

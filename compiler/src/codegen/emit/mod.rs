@@ -151,8 +151,8 @@ pub fn emit_all(programs: &[Source<'_>], target: &Target, options: &Options) -> 
             suffix => format!("{model}_{suffix}"),
         };
         let before = all.first().zip(all.last());
-        let before = before
-            .map(|(first, last)| Before { first: &first.plan, weight_bytes: last.plan.weight_bytes });
+        let before =
+            before.map(|(first, last)| Before { first: &first.plan, weight_bytes: last.plan.weight_bytes });
         let lowered = lower_named(source.graph, source.program, source.kernels, (&name, options), before)?;
         if let Some(first) = all.first() {
             same_state((&first.plan, own.graph), (&lowered.plan, source))?;
@@ -196,7 +196,9 @@ pub fn emit_all(programs: &[Source<'_>], target: &Target, options: &Options) -> 
         let mut linked = vec![];
         for (field, public, kind) in links {
             linked.push((field, entry(kind)?));
-            globals.extend(public.map(|public| Ok((format!("{}{public}", host.name), entry(kind)?))).transpose()?);
+            globals.extend(
+                public.map(|public| Ok((format!("{}{public}", host.name), entry(kind)?))).transpose()?,
+            );
         }
         let data = descriptor::build(source.graph, plan, &host.name, unit.order);
         described.push(object::Described { id: unit.descriptor_symbol()?, data, links: linked });
@@ -234,7 +236,9 @@ pub fn emit_all(programs: &[Source<'_>], target: &Target, options: &Options) -> 
 
 /// Fails where a program would find its states elsewhere in the block than the first one: the block has a word for each symbol.
 fn same_state((first, own): (&Plan, &Graph), (plan, source): (&Plan, &Source<'_>)) -> Result<()> {
-    let place = |plan: &Plan| plan.state.as_ref().map(|state| (state.tag, state.offsets.clone(), state.bytes.clone()));
+    let place = |plan: &Plan| {
+        plan.state.as_ref().map(|state| (state.tag, state.offsets.clone(), state.bytes.clone()))
+    };
     if place(first) == place(plan) {
         return Ok(());
     }

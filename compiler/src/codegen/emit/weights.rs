@@ -100,9 +100,7 @@ impl Contents<'_> {
                 // The format of the runtime, little-endian on every machine.
                 Ok(Data::bytes(Bytes::copy_from_slice(strings.blob())))
             }
-            WeightSource::Value(value) => {
-                Data::tensor(&interp::constant(body(graph, &weight.path)?, value)?)
-            }
+            WeightSource::Value(value) => Data::tensor(&interp::constant(body(graph, &weight.path)?, value)?),
         }
     }
 }
@@ -119,7 +117,9 @@ impl<W: Write> Substitute<'_, W> {
     fn constants(&mut self) -> Result<()> {
         let mut at = 0;
         let parts = self.contents.parts.iter();
-        for (graph, weight) in parts.flat_map(|(graph, weights)| weights.iter().map(move |weight| (graph, weight))) {
+        for (graph, weight) in
+            parts.flat_map(|(graph, weights)| weights.iter().map(move |weight| (graph, weight)))
+        {
             pad(&mut self.out, weight.offset - at)?;
             let data = Contents::data(graph, weight)?;
             if data.len() as u64 != weight.bytes {

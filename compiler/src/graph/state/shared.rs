@@ -58,8 +58,12 @@ pub fn share(graph: &mut Graph, tensors: &[Shared], uses: &Uses) -> std::result:
         if let Some((output, about)) = uses.replaced.get(&number) {
             let given = graph.outputs.iter().find(|(name, _)| name == output).map(|(_, value)| *value);
             let checked = match given {
-                Some(given) => check(graph, tensor, &graph.ty(given).clone(), (output, about)).map(|()| given),
-                None => Err(Error::malformed(Stage::Import, format!("{about}: `{output}` is not a dense tensor"))),
+                Some(given) => {
+                    check(graph, tensor, &graph.ty(given).clone(), (output, about)).map(|()| given)
+                }
+                None => {
+                    Err(Error::malformed(Stage::Import, format!("{about}: `{output}` is not a dense tensor")))
+                }
             };
             match checked {
                 Ok(given) => value = given,
@@ -92,7 +96,12 @@ pub fn share(graph: &mut Graph, tensors: &[Shared], uses: &Uses) -> std::result:
 }
 
 /// Holds the type of what replaces a tensor to that of the tensor; where sizes are symbols, each run does so.
-fn check(graph: &mut Graph, tensor: &Shared, found: &TensorType, (output, about): (&str, &str)) -> Result<()> {
+fn check(
+    graph: &mut Graph,
+    tensor: &Shared,
+    found: &TensorType,
+    (output, about): (&str, &str),
+) -> Result<()> {
     let (wanted, name) = (tensor.ty(), &tensor.name);
     let differs = |(left, right): (&Dim, &Dim)| left != right && left.is_const() && right.is_const();
     if found.dtype != wanted.dtype
@@ -110,10 +119,13 @@ fn check(graph: &mut Graph, tensor: &Shared, found: &TensorType, (output, about)
         ));
     }
     if found.shape.iter().any(|dim| graph.is_data_dim(dim)) {
-        let message = format!("{about} gives `{name}` the value `{output}`, whose size only the data decides");
+        let message =
+            format!("{about} gives `{name}` the value `{output}`, whose size only the data decides");
         return Err(Error::unsupported(Stage::Import, message));
     }
-    for (axis, (left, right)) in found.shape.iter().zip(&wanted.shape).enumerate().filter(|(_, (a, b))| a != b) {
+    for (axis, (left, right)) in
+        found.shape.iter().zip(&wanted.shape).enumerate().filter(|(_, (a, b))| a != b)
+    {
         let node = format!("the new value of `{}`", printable(name)).into();
         let what = format!("dimension {axis} of `{}`", printable(output));
         let Stated { requirement, claim } =

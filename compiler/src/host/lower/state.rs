@@ -7,7 +7,9 @@
 use crate::error::Result;
 use crate::graph::{Dim, Graph, Growth, Sym};
 use crate::host::abi::status;
-use crate::host::ir::{Address, Binary, Compare, FunctionKind, Op, Operand, Place, Port, TensorField, Type, Value};
+use crate::host::ir::{
+    Address, Binary, Compare, FunctionKind, Op, Operand, Place, Port, TensorField, Type, Value,
+};
 use crate::host::lower::builder::Builder;
 use crate::host::lower::layout::{Plan, bound_symbols};
 use crate::host::lower::sizes::{Sizes, given_symbols, leave_if};

@@ -33,7 +33,13 @@ pub(super) struct Findings {
 }
 
 /// Checks a model whose imported versions are `opsets`; `log` has what was found in these.
-pub(super) fn validate(model: &ModelProto, opsets: &Opsets, tables: Tables, log: Log, trains: bool) -> Findings {
+pub(super) fn validate(
+    model: &ModelProto,
+    opsets: &Opsets,
+    tables: Tables,
+    log: Log,
+    trains: bool,
+) -> Findings {
     let functions = model.functions.iter().map(|function| (function_key(function), function)).collect();
     let mut validator = Validator {
         model,
