@@ -513,8 +513,20 @@ impl Prepared<'_> {
 
     /// Runs the model. Errors carry the model's own message.
     pub fn run(&mut self, call: &Call<'_>) -> Result<()> {
+        self.run_on(None, call)
+    }
+
+    /// As [`Prepared::run`], on the states of a block of the caller's, which the run changes.
+    pub fn run_on(&mut self, block: Option<&mut Block>, call: &Call<'_>) -> Result<()> {
         let mut message = [0u8; 512];
-        let Arguments { inputs, mut outputs, workspace, workspace_bytes, mut options } = self.arguments(call);
+        let mut arguments = self.arguments(call);
+        let mut dims = [0i64; 1];
+        if let (Some(block), Some(_), Some(port)) = (block, &self.states, arguments.inputs.last_mut()) {
+            dims[0] = block.bytes() as i64;
+            (port.data, port.bytes, port.dims) =
+                (block.as_mut_ptr().cast(), block.bytes(), dims.as_mut_ptr());
+        }
+        let Arguments { inputs, mut outputs, workspace, workspace_bytes, mut options } = arguments;
         options.message = message.as_mut_ptr().cast();
         options.message_capacity = message.len();
         // SAFETY: all descriptors point to live buffers of their length, which do not overlap.
@@ -574,6 +586,11 @@ impl Prepared<'_> {
         }
         let mut outputs = self.outputs.iter().filter_map(|buffer| buffer.data.as_ref());
         self.workspace.is_untouched() && outputs.all(Block::is_untouched)
+    }
+
+    /// The outputs of the last run, without states.
+    pub fn given_outputs(&self) -> Result<Vec<Tensor>> {
+        self.outputs.iter().map(Buffer::tensor).collect()
     }
 
     /// The outputs of the last run, then the states that it left.

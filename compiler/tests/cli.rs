@@ -16,6 +16,8 @@ mod ranks;
 mod small;
 #[path = "cli/targets.rs"]
 mod targets;
+#[path = "cli/training.rs"]
+mod training;
 #[path = "cli/values.rs"]
 mod values;
 #[path = "cli/verdicts.rs"]

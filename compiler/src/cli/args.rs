@@ -366,6 +366,22 @@ pub struct RunArgs {
     pub seed: u64,
     #[command(flatten)]
     pub sizes: SizeArgs,
+    /// Train the model by its training_info: on the batches in the folders of --data (input_K.pb of the step in each), or on --input
+    /// NAME=FILE, cut into batches of --batch along the first axis. Prints the means of each epoch, such as the loss
+    #[arg(long, conflicts_with_all = ["random", "sizes", "fill", "output"])]
+    pub train: bool,
+    /// Rows of a batch that are cut from --input with --train
+    #[arg(long, value_name = "ROWS", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..))]
+    pub batch: u64,
+    /// Times that --train goes over the data
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub epochs: u64,
+    /// With --train, begin with the state in this file, in place of that of the initialization
+    #[arg(long, value_name = "FILE", requires = "train")]
+    pub restore: Option<PathBuf>,
+    /// With --train, write the state to this file at the end
+    #[arg(long, value_name = "FILE", requires = "train")]
+    pub save: Option<PathBuf>,
     /// Write the outputs into this folder: numbers as .npy; strings, sequences, maps and optionals as .pb
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,

@@ -28,6 +28,7 @@ mod report;
 mod run;
 pub mod session;
 mod shapes;
+mod train;
 pub mod values;
 pub mod verify;
 

@@ -8,13 +8,16 @@ use crate::cli::output::{self, Outputs};
 use crate::cli::session::{Problems, Session, native_options, one, print_warnings, usage};
 use crate::cli::shapes::{self, Given};
 use crate::cli::values::{self, Value};
-use crate::cli::{data, files, is_quiet, protos};
+use crate::cli::{data, files, is_quiet, protos, train};
 use crate::error::Result;
 use crate::files::io_error;
 use crate::graph::{DType, Dim, Graph, Input, Tensor};
 use crate::native::{self, Call};
 
 pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
+    if args.train {
+        return train::run(args);
+    }
     // What is said of random inputs asks for them.
     let asked = !(args.sizes.sizes.is_empty() && args.sizes.fill.is_empty());
     let random = args.random.or(asked.then_some(0));

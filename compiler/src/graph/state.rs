@@ -568,7 +568,7 @@ fn select(graph: &mut Graph, inputs: &[usize], outputs: &[usize]) {
     graph.any_rank = renumbered(&mut graph.any_rank, outputs);
 }
 
-/// A table by the numbers of ports, of which these are left in this order.
+/// A table by the numbers of ports, where these ports are left in this order.
 fn renumbered<T>(table: &mut BTreeMap<usize, T>, order: &[usize]) -> BTreeMap<usize, T> {
     let entries = std::mem::take(table).into_iter();
     entries.filter_map(|(old, entry)| Some((order.iter().position(|&at| at == old)?, entry))).collect()

@@ -70,7 +70,7 @@ impl Bound<'_> {
 /// An initializer that bindings change.
 struct Variable<'m> {
     proto: &'m TensorProto,
-    /// The training information whose algorithm has it; that of the model's own graph has none.
+    /// The training information whose algorithm has it; an initializer of the model's own graph has none.
     owner: Option<usize>,
 }
 
@@ -244,7 +244,7 @@ fn bounds<'m>(model: &'m ModelProto) -> Vec<Bound<'m>> {
     all
 }
 
-/// The variables, in the order of the initializers. Errors: a key that is bound twice, or is no dense initializer; names that two
+/// The variables, in the order of the initializers. Errors: a key that is bound twice, or is not a dense initializer; names that two
 /// tensors have.
 fn variables<'m>(
     model: &'m ModelProto,

@@ -338,6 +338,65 @@ class States(unittest.TestCase):
             initializer=[helper.make_tensor("axes", INT64, [1], [0])],
         )
 
+    def test_training_changes_what_inference_reads(self):
+        """A step of gradient descent on a linear layer, against numpy."""
+        network = model(
+            [node("MatMul", ["x", "w"], ["y"])],
+            [tensor("x", FLOAT, ["n", 3])],
+            [tensor("y", FLOAT, ["n", 2])],
+            domains=[("ai.onnx.preview.training", 1)],
+            initializer=[helper.make_tensor("w", FLOAT, [3, 2], [1, 2, 3, 4, 5, 6])],
+        )
+        step = helper.make_graph(
+            [
+                node("Sub", ["y", "t"], ["e"]),
+                node("Mul", ["e", "e"], ["s"]),
+                node("ReduceSum", ["s"], ["loss"], keepdims=0),
+                helper.make_node(
+                    "Gradient", ["w", "x", "t"], ["g"], domain="ai.onnx.preview.training", xs=["w"], zs=["x", "t"], y="loss"
+                ),
+                node("Mul", ["g", "rate"], ["d"]),
+                node("Sub", ["w", "d"], ["w_next"]),
+            ],
+            "step",
+            [tensor("t", FLOAT, ["n", 2])],
+            [tensor("loss", FLOAT, []), tensor("w_next", FLOAT, [3, 2])],
+            initializer=[helper.make_tensor("rate", FLOAT, [], [0.01])],
+        )
+        first = helper.make_graph(
+            [node("Constant", [], ["nought"], value=helper.make_tensor("", FLOAT, [3, 2], [0] * 6))],
+            "first", [], [tensor("nought", FLOAT, [3, 2])],
+        )
+        info = network.training_info.add()
+        info.algorithm.CopyFrom(step)
+        info.initialization.CopyFrom(first)
+        for bindings, value in [(info.update_binding, "w_next"), (info.initialization_binding, "nought")]:
+            binding = bindings.add()
+            binding.key, binding.value = "w", value
+        loaded = onnxc.compile_and_load(network, training=True)
+        self.assertEqual(list(loaded.entries), ["train_initialize", "train_step"])
+        state = loaded.state()
+        w = np.arange(1, 7, dtype=np.float32).reshape(3, 2)
+        np.testing.assert_array_equal(state["w"], w)
+        x, t = np.eye(3, dtype=np.float32)[:2], np.ones((2, 2), np.float32)
+        for _ in range(5):
+            outputs = loaded.entries["train_step"](x, t, state=state)
+            error = x @ w - t
+            np.testing.assert_allclose(outputs["loss"], (error**2).sum(), rtol=1e-5)
+            w = w - np.float32(0.01) * 2 * x.T @ error
+            np.testing.assert_allclose(state["w"], w, rtol=1e-5)
+            np.testing.assert_allclose(loaded(x, state=state)["y"], x @ w, rtol=1e-5)
+        saved = state.copy()
+        self.assertEqual(loaded.entries["train_initialize"](state=state), ())
+        np.testing.assert_array_equal(loaded(x, state=state)["y"], np.zeros((2, 2)))
+        state["w"] = w
+        np.testing.assert_allclose(loaded(x, state=state)["y"], x @ w, rtol=1e-5)
+        state.reset()
+        np.testing.assert_array_equal(state["w"], np.arange(1, 7).reshape(3, 2))
+        state.restore(saved)
+        np.testing.assert_allclose(state["w"], w, rtol=1e-5)
+        self.assertEqual(onnxc.compile_and_load(network).entries, {})
+
     def test_runs_append(self):
         loaded = onnxc.compile_and_load(self.sums(), state={"rows": "more"})
         self.assertTrue(loaded.has_state)

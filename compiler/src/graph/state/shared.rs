@@ -36,7 +36,7 @@ pub struct Uses {
     pub hidden: BTreeSet<String>,
 }
 
-/// Makes the tensors state of a graph. Errors: an output that is no tensor, or of another type than the one that it replaces.
+/// Makes the tensors state of a graph. Errors: an output that is a compound, or of another type than the tensor that it replaces.
 pub fn share(graph: &mut Graph, tensors: &[Shared], uses: &Uses) -> std::result::Result<(), Vec<Error>> {
     if tensors.is_empty() {
         return Ok(());
