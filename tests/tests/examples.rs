@@ -27,23 +27,26 @@ fn assert_predicted(output: &str) {
     assert!(line.starts_with("predicted 9 (probability ") && line.ends_with("), label 9"), "{output}");
 }
 
+/// `make` for the example in a folder, whose files it makes in another one.
+fn make(example: &str, build: &Path) -> Command {
+    let mut make = Command::new("make");
+    make.arg("-C").arg(examples().join(example)).arg(format!("ONNXC={ONNXC}"));
+    make.arg(format!("BUILD={}", build.display()));
+    make.args(["CFLAGS=-O1 -pedantic -Werror", "--silent", "--no-print-directory"]);
+    make
+}
+
 #[test]
 fn c_program_by_make() {
     let dir = tempfile::tempdir().unwrap();
-    let mut make = Command::new("make");
-    make.arg("-C").arg(examples().join("c")).arg(format!("ONNXC={ONNXC}"));
-    make.arg(format!("BUILD={}", dir.path().display())).arg("CFLAGS=-O1 -pedantic -Werror").arg("--silent");
-    assert_predicted(&stdout(make.arg("--no-print-directory").arg("run")));
+    assert_predicted(&stdout(make("c", dir.path()).arg("run")));
 }
 
 /// The program trains from nothing, and what it saves is what it restores. The sums differ a little from processor to processor.
 #[test]
 fn training_by_make() {
     let dir = tempfile::tempdir().unwrap();
-    let mut make = Command::new("make");
-    make.arg("-C").arg(examples().join("train")).arg(format!("ONNXC={ONNXC}"));
-    make.arg(format!("BUILD={}", dir.path().display())).arg("CFLAGS=-O1 -pedantic -Werror").arg("--silent");
-    let output = stdout(make.arg("--no-print-directory").arg("run"));
+    let output = stdout(make("train", dir.path()).arg("run"));
     let accuracy = |line: &str| -> f64 {
         let text = line.rsplit_once("accuracy ").unwrap_or_else(|| panic!("{output}")).1;
         text.trim_end_matches('%').parse().unwrap()
@@ -59,11 +62,11 @@ fn training_by_make() {
 #[test]
 fn text_classifier_by_make() {
     let dir = tempfile::tempdir().unwrap();
-    let mut make = Command::new("make");
-    make.arg("-C").arg(examples().join("text")).arg(format!("ONNXC={ONNXC}"));
-    make.arg(format!("RUNTIME={}", runtime().display())).arg(format!("BUILD={}", dir.path().display()));
-    make.args(["CFLAGS=-O1 -pedantic -Werror", "--silent", "--no-print-directory", "run"]);
-    assert!(stdout(&mut make).starts_with("iris (probability "));
+    let mut make = make("text", dir.path());
+    assert!(
+        stdout(make.arg(format!("RUNTIME={}", runtime().display())).arg("run"))
+            .starts_with("iris (probability ")
+    );
     let lines = std::fs::read_to_string(examples().join("text/lines.txt")).unwrap();
     assert!(lines.lines().count() > 30);
     for line in lines.lines() {
@@ -92,11 +95,8 @@ fn moved(recording: &Path, zeros: usize, eighths: i32, to: &Path) {
 #[test]
 fn speech_in_c_and_in_rust() {
     let (dir, speech) = (tempfile::tempdir().unwrap(), examples().join("speech"));
-    let mut make = Command::new("make");
-    make.arg("-C").arg(&speech).arg(format!("ONNXC={ONNXC}"));
-    make.arg(format!("RUNTIME={}", runtime().display())).arg(format!("BUILD={}", dir.path().display()));
-    make.args(["CFLAGS=-O1 -pedantic -Werror", "--silent", "--no-print-directory", "run"]);
-    let said = stdout(&mut make);
+    let mut make = make("speech", dir.path());
+    let said = stdout(make.arg(format!("RUNTIME={}", runtime().display())).arg("run"));
     let wanted =
         "nine minus four equals five\nthree point one four one five nine\nseven plus three equals ten\n";
     assert_eq!(said.lines().map(str::trim_end).collect::<Vec<_>>(), wanted.lines().collect::<Vec<_>>());
@@ -154,10 +154,7 @@ fn rust_speech(dir: &Path) -> PathBuf {
 /// What examples/chat is built from: its folder of what Cargo made is kept, the rest is made anew.
 fn chat(dir: &Path) -> PathBuf {
     let cargo = Path::new(env!("CARGO_TARGET_TMPDIR")).join("chat");
-    let mut make = Command::new("make");
-    make.arg("-C").arg(examples().join("chat")).arg(format!("ONNXC={ONNXC}"));
-    make.arg(format!("BUILD={}", dir.display())).arg(format!("CARGO_DIR={}", cargo.display()));
-    must(make.args(["CFLAGS=-O1 -pedantic -Werror", "--silent", "--no-print-directory"]));
+    must(make("chat", dir).arg(format!("CARGO_DIR={}", cargo.display())));
     cargo
 }
 
