@@ -74,6 +74,23 @@ pub struct Options {
     pub unwind: bool,
 }
 
+impl Options {
+    /// What the command compiles with where no flag says otherwise.
+    pub fn new(name: impl Into<String>, target: Target) -> Options {
+        Options {
+            name: name.into(),
+            target,
+            opt_level: 3,
+            exact: false,
+            goal: Goal::Speed,
+            precision: Precision::F32,
+            import: ImportOptions::default(),
+            profile: false,
+            unwind: true,
+        }
+    }
+}
+
 /// Hears of the pipeline's progress; every method may be left as it is.
 pub trait Observer {
     /// A pass is done.
@@ -183,7 +200,7 @@ impl Compiled {
             Source { suffix, graph, program, kernels }
         });
         let programs: Vec<Source<'_>> = std::iter::once(own).chain(entries).collect();
-        codegen::emit::emit_all(&programs, &self.target, &self.options)
+        codegen::emit::emit(&programs, &self.target, &self.options)
     }
 }
 

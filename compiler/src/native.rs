@@ -476,6 +476,37 @@ pub struct Arguments {
     pub options: RunOptions,
 }
 
+impl Arguments {
+    /// Has the run find and leave its states in another block, of a model that has states. `dims` gets the block's one size.
+    pub fn use_state(&mut self, block: &mut Block, dims: &mut [i64; 1]) {
+        dims[0] = block.bytes() as i64;
+        if let Some(port) = self.inputs.last_mut() {
+            (port.data, port.bytes, port.dims) =
+                (block.as_mut_ptr().cast(), block.bytes(), dims.as_mut_ptr());
+        }
+    }
+
+    /// Calls the model's function; gives how the run ends.
+    ///
+    /// # Safety
+    /// What the arguments point to lives, has its length and does not overlap, as `onnxc_run_fn` asks; where it does not, `run` must refuse
+    /// it.
+    pub unsafe fn run(&mut self, model: &Model<'_>) -> Status {
+        // SAFETY: the caller says so.
+        unsafe {
+            model.run_function()(
+                self.inputs.as_ptr(),
+                self.inputs.len(),
+                self.outputs.as_mut_ptr(),
+                self.outputs.len(),
+                self.workspace,
+                self.workspace_bytes,
+                &self.options,
+            )
+        }
+    }
+}
+
 impl Prepared<'_> {
     pub fn workspace_bytes(&self) -> usize {
         self.workspace.bytes()
@@ -520,28 +551,15 @@ impl Prepared<'_> {
     pub fn run_on(&mut self, block: Option<&mut Block>, call: &Call<'_>) -> Result<()> {
         let mut message = [0u8; 512];
         let mut arguments = self.arguments(call);
-        let mut dims = [0i64; 1];
-        if let (Some(block), Some(_), Some(port)) = (block, &self.states, arguments.inputs.last_mut()) {
-            dims[0] = block.bytes() as i64;
-            (port.data, port.bytes, port.dims) =
-                (block.as_mut_ptr().cast(), block.bytes(), dims.as_mut_ptr());
+        let mut dims = [0];
+        if let (Some(block), Some(_)) = (block, &self.states) {
+            arguments.use_state(block, &mut dims);
         }
-        let Arguments { inputs, mut outputs, workspace, workspace_bytes, mut options } = arguments;
-        options.message = message.as_mut_ptr().cast();
-        options.message_capacity = message.len();
+        arguments.options.message = message.as_mut_ptr().cast();
+        arguments.options.message_capacity = message.len();
         // SAFETY: all descriptors point to live buffers of their length, which do not overlap.
-        let status = unsafe {
-            self.model.run_function()(
-                inputs.as_ptr(),
-                inputs.len(),
-                outputs.as_mut_ptr(),
-                outputs.len(),
-                workspace,
-                workspace_bytes,
-                &options,
-            )
-        };
-        for (buffer, tensor) in self.outputs.iter_mut().zip(&outputs) {
+        let status = unsafe { arguments.run(&self.model) };
+        for (buffer, tensor) in self.outputs.iter_mut().zip(&arguments.outputs) {
             buffer.rank = usize::try_from(tensor.rank).unwrap_or(0);
             if buffer.late {
                 buffer.data = self.heap.blocks().remove(&tensor.data.addr());

@@ -3,8 +3,7 @@
 
 use onnxc::Options;
 use onnxc::error::Error;
-use onnxc::import::{ImportOptions, Limits, NoExternalData};
-use onnxc::target::Goal;
+use onnxc::import::{Limits, NoExternalData};
 use onnxc::target::Target;
 use onnxc_proto::build::{self, subgraph, untyped, value};
 use onnxc_proto::{FunctionProto, GraphProto, ModelProto, NodeProto};
@@ -63,17 +62,7 @@ fn model(functions: usize, bodies: usize, nest: Nest) -> Vec<u8> {
 /// Bytes of the object, made on a thread whose stack is small.
 fn compile(model: Vec<u8>) -> Result<usize, Vec<Error>> {
     let work = move || {
-        let options = Options {
-            name: "deep".into(),
-            target: Target::host().unwrap(),
-            opt_level: 3,
-            exact: false,
-            goal: Goal::Speed,
-            precision: Default::default(),
-            import: ImportOptions::default(),
-            profile: false,
-            unwind: true,
-        };
+        let options = Options::new("deep", Target::host().unwrap());
         let compiled = onnxc::compile(model.into(), &NoExternalData, &options, &mut onnxc::Quiet)?;
         assert!(compiled.graph.to_string().len() > 1000);
         let mut object = Vec::new();

@@ -11,7 +11,6 @@ use onnxc::files::Mapped;
 use onnxc::files::external::ExternalFiles;
 use onnxc::graph::state::Choice;
 use onnxc::import::ImportOptions;
-use onnxc::target::Goal;
 use onnxc::target::Target;
 use onnxc::{Compiled, Options, Quiet};
 
@@ -121,16 +120,10 @@ pub fn compile_with_state(
     let folder = model.parent().unwrap_or(Path::new("."));
     let external = ExternalFiles::new(folder, None).map_err(one)?;
     let options = Options {
-        name: name.to_string(),
-        target: code.target.clone(),
         opt_level: code.opt_level,
-        exact: false,
-        goal: Goal::Speed,
-        precision: Default::default(),
         // The size of blocks of channels does not follow from single nodes.
         import: ImportOptions { nchwc_block: Some(16), state, ..ImportOptions::default() },
-        profile: false,
-        unwind: true,
+        ..Options::new(name, code.target.clone())
     };
     let bytes = Mapped::open(model).map_err(one)?.bytes();
     onnxc::compile(bytes, &external, &options, &mut Quiet)

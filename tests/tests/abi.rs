@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use onnxc::codegen::emit::Artifact;
 use onnxc::native::{self, Call, Models};
-use onnxc::target::Goal;
 use onnxc_proto::build::{self, f32_value, ints, node};
 use onnxc_runtime_support::abi::DimKind;
 use onnxc_runtime_support::{Options as RunOptions, Status};
@@ -28,17 +27,7 @@ const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
 fn artifact(text: &str) -> Artifact {
     let graph = onnxc::graph::parse::parse(text).unwrap();
     assert_eq!(onnxc::graph::verify::verify(&graph), Ok(()));
-    let options = onnxc::Options {
-        name: "model".into(),
-        target: host(),
-        opt_level: 3,
-        exact: false,
-        goal: Goal::Speed,
-        precision: Default::default(),
-        import: Default::default(),
-        profile: false,
-        unwind: true,
-    };
+    let options = onnxc::Options::new("model", host());
     let (graph, program) = onnxc::optimize(graph, &options, &mut onnxc::Quiet).unwrap();
     let frontend = onnxc::Frontend { graph, program, notes: vec![], warnings: vec![], entries: vec![] };
     onnxc::backend(frontend, &options, &mut onnxc::Quiet).unwrap().artifact().unwrap()
@@ -212,17 +201,7 @@ fn sizes_of_a_branch_are_checked_where_it_runs() {
 /// How a run with the arguments of a good call ends.
 fn status_of(model: &native::Model<'_>, arguments: &mut native::Arguments) -> Status {
     // SAFETY: the arguments are those of a good call.
-    unsafe {
-        model.run_function()(
-            arguments.inputs.as_ptr(),
-            arguments.inputs.len(),
-            arguments.outputs.as_mut_ptr(),
-            arguments.outputs.len(),
-            arguments.workspace,
-            arguments.workspace_bytes,
-            &arguments.options,
-        )
-    }
+    unsafe { arguments.run(model) }
 }
 
 #[test]

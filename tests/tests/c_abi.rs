@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use onnxc::codegen::emit::{Options, emit};
+use onnxc::codegen::emit::{self, Artifact, Options, Source};
 use onnxc::codegen::kernels::{KernelVersion, Kernels};
 use onnxc::graph::{
     Builder, DType, Dim, Graph, MapFn, NodeId, Op, Origin, OriginId, Sym, Symbol, Tensor, TensorType, ValueId,
@@ -14,7 +14,6 @@ use onnxc::graph::{
 use onnxc::native::{self, Call};
 use onnxc::scalar::BinaryFn;
 use onnxc::schedule::{Group, GroupId, GroupKind, Place, Program, Scratch, Step, control_scratch};
-use onnxc::target::Goal;
 use onnxc::target::Target;
 use onnxc_tests::abi;
 use onnxc_tests::object::{c_kernel, host, include_dir, must, run_c, runtime, source, write};
@@ -58,7 +57,12 @@ struct Model {
 impl Model {
     fn write(&self, name: &str, dir: &Path) -> std::path::PathBuf {
         let options = Options { name: name.into(), profile: false, unwind: true };
-        write(emit(&self.graph, &self.program, &self.kernels, &portable(), &options).unwrap(), dir)
+        write(self.emit(&portable(), &options).unwrap(), dir)
+    }
+
+    fn emit(&self, target: &Target, options: &Options) -> onnxc::error::Result<Artifact> {
+        let Model { graph, program, kernels } = self;
+        emit::emit(&[Source { suffix: "", graph, program, kernels }], target, options)
     }
 }
 
@@ -300,17 +304,7 @@ fn run_graph(name: &str, graph: &Graph) {
     assert_eq!(onnxc::graph::verify::verify(graph), Ok(()));
     let dir = tempfile::tempdir().unwrap();
     for opt_level in [0, 3] {
-        let options = onnxc::Options {
-            name: name.into(),
-            target: host(),
-            opt_level,
-            exact: false,
-            goal: Goal::Speed,
-            precision: Default::default(),
-            import: Default::default(),
-            profile: false,
-            unwind: true,
-        };
+        let options = onnxc::Options { opt_level, ..onnxc::Options::new(name, host()) };
         let (graph, program) = onnxc::optimize(graph.clone(), &options, &mut onnxc::Quiet).unwrap();
         let frontend = onnxc::Frontend { graph, program, notes: vec![], warnings: vec![], entries: vec![] };
         let compiled = onnxc::backend(frontend, &options, &mut onnxc::Quiet).unwrap();
@@ -458,9 +452,7 @@ fn the_processor_decides_which_version_runs() {
 fn a_level_that_the_target_lacks_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let mut model = two_level_model(dir.path());
-    let error = |model: &Model, target: &Target| {
-        emit(&model.graph, &model.program, &model.kernels, target, &Options::default()).err().unwrap()
-    };
+    let error = |model: &Model, target: &Target| model.emit(target, &Options::default()).err().unwrap();
     let single = Target { upgrades: vec![], ..portable() };
     assert_eq!(error(&model, &single).kind, onnxc::error::Kind::Internal);
     model.kernels.groups.values_mut().for_each(|kernel| drop(kernel.versions.remove(0)));
@@ -572,15 +564,12 @@ fn other_targets_give_objects() {
                 continue;
             }
             let mut bytes = vec![];
-            emit(&model.graph, &model.program, &model.kernels, &target, &Options::default())
-                .unwrap()
-                .write_object(&mut bytes)
-                .unwrap();
+            model.emit(&target, &Options::default()).unwrap().write_object(&mut bytes).unwrap();
             assert!(bytes.starts_with(magic), "{triple}");
         }
     }
     let target = Target { triple: "i686-unknown-linux-gnu".parse().unwrap(), ..host() };
-    let Err(error) = emit(&model.graph, &model.program, &model.kernels, &target, &Options::default()) else {
+    let Err(error) = model.emit(&target, &Options::default()) else {
         panic!("a 32-bit target gave an object");
     };
     assert_eq!(error.kind, onnxc::error::Kind::Unsupported);
@@ -592,7 +581,7 @@ fn a_size_that_no_input_decides_is_an_error() {
     let mut model = dynamic_model(dir.path());
     let stray: Sym = Arc::make_mut(&mut model.graph).symbols.push(Symbol { name: "?".into() });
     model.program.arena = Dim::sym(stray) * Dim::from(64i64);
-    let Err(error) = emit(&model.graph, &model.program, &model.kernels, &host(), &Options::default()) else {
+    let Err(error) = model.emit(&host(), &Options::default()) else {
         panic!("an undecided size was accepted");
     };
     assert_eq!(error.kind, onnxc::error::Kind::Unsupported, "{error}");
@@ -603,7 +592,7 @@ fn a_step_without_kernel_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let mut model = static_model(dir.path());
     model.program.steps.push(Step::Run(GroupId::from_u32(7)));
-    let Err(error) = emit(&model.graph, &model.program, &model.kernels, &host(), &Options::default()) else {
+    let Err(error) = model.emit(&host(), &Options::default()) else {
         panic!("a step without kernel was accepted");
     };
     assert_eq!(error.kind, onnxc::error::Kind::Internal, "{error}");

@@ -16,7 +16,6 @@ use onnxc::interp;
 use onnxc::loops::{self, Kernel, program};
 use onnxc::pass::{self, Options, PackPolicy, Precision};
 use onnxc::schedule::{self, Program};
-use onnxc::target::Goal;
 use onnxc::target::Target;
 use onnxc::tuning::Settings;
 use onnxc::vector::{self, ir::Func};
@@ -312,17 +311,10 @@ fn run_vector_case(graph: &Graph, cpu: &str) -> Result<String, String> {
 /// The host program of a graph, for x86-64-v3. It is read again, verified and run, its kernels as loop nests.
 fn run_host_case(graph: &Graph) -> Result<String, String> {
     let text = |error: onnxc::error::Error| error.to_string();
-    let options = onnxc::Options {
-        name: "model".into(),
-        target: Target::parse("x86_64-unknown-linux-gnu", Some("x86-64-v3")).map_err(text)?,
-        opt_level: 3,
-        exact: false,
-        goal: Goal::Speed,
-        precision: Default::default(),
-        import: Default::default(),
-        profile: false,
-        unwind: true,
-    };
+    let options = onnxc::Options::new(
+        "model",
+        Target::parse("x86_64-unknown-linux-gnu", Some("x86-64-v3")).map_err(text)?,
+    );
     let program = schedule::schedule(graph, schedule::Options::default()).map_err(text)?;
     let frontend =
         onnxc::Frontend { graph: graph.clone(), program, notes: vec![], warnings: vec![], entries: vec![] };

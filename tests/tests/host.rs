@@ -4,7 +4,6 @@
 use onnxc::graph::{Builder, DType, Graph, Origin, Tensor, TensorType};
 use onnxc::import::{NoExternalData, import};
 use onnxc::native::{self, Models};
-use onnxc::target::Goal;
 use onnxc_proto::build;
 use onnxc_tests::compile::compile_for;
 use onnxc_tests::interpreted::Interpreted;
@@ -26,17 +25,7 @@ fn with_both(text: &str, body: impl Fn(&native::Model<'_>, &Interpreted<'_>)) {
 }
 
 fn with_graph(graph: Graph, body: impl Fn(&native::Model<'_>, &Interpreted<'_>)) {
-    let options = onnxc::Options {
-        name: "model".into(),
-        target: host(),
-        opt_level: 3,
-        exact: false,
-        goal: Goal::Speed,
-        precision: Default::default(),
-        import: Default::default(),
-        profile: false,
-        unwind: true,
-    };
+    let options = onnxc::Options::new("model", host());
     let (graph, program) = onnxc::optimize(graph, &options, &mut onnxc::Quiet).unwrap();
     let frontend = onnxc::Frontend { graph, program, notes: vec![], warnings: vec![], entries: vec![] };
     let compiled = onnxc::backend(frontend, &options, &mut onnxc::Quiet).unwrap();

@@ -9,10 +9,10 @@ use std::time::Instant;
 use onnxc::cli::session::Loaded;
 use onnxc::codegen::kernels::Kernels;
 use onnxc::graph::{DType, Tensor};
-use onnxc::import::{ImportOptions, NoExternalData};
+use onnxc::import::NoExternalData;
 use onnxc::native::{self, Call};
-use onnxc::target::{Goal, Target};
-use onnxc::{Compiled, Options, Precision, Quiet, interp};
+use onnxc::target::Target;
+use onnxc::{Compiled, Options, Quiet, interp};
 use onnxc_proto::build::{self, int, ints, node};
 use onnxc_proto::{ModelProto, TensorProto};
 use prost::Message;
@@ -27,17 +27,7 @@ fn portable() -> Target {
 }
 
 fn compile(model: &ModelProto, target: Target, opt_level: u8) -> Compiled {
-    let options = Options {
-        name: "model".into(),
-        target,
-        opt_level,
-        exact: false,
-        goal: Goal::Speed,
-        precision: Precision::F32,
-        import: ImportOptions::default(),
-        profile: false,
-        unwind: true,
-    };
+    let options = Options { opt_level, ..Options::new("model", target) };
     let compiled = onnxc::compile(model.encode_to_vec().into(), &NoExternalData, &options, &mut Quiet);
     compiled.unwrap_or_else(|errors| panic!("{errors:?}"))
 }

@@ -9,7 +9,6 @@ use onnxc::graph::state::{Choice, Pair};
 use onnxc::graph::{DType, Graph, Tensor};
 use onnxc::interp;
 use onnxc::native::{self, Call};
-use onnxc::target::Goal;
 use onnxc::target::Target;
 use onnxc::{Compiled, Options, Quiet};
 use onnxc_proto::build::{self, f32_value, ints, node};
@@ -74,17 +73,7 @@ fn all() -> Choice {
 
 fn compile(model: &ModelProto, state: Choice, target: Target, opt_level: u8) -> Result<Compiled, String> {
     let import = onnxc::import::ImportOptions { state, ..Default::default() };
-    let options = Options {
-        name: "model".into(),
-        target,
-        opt_level,
-        exact: false,
-        goal: Goal::Speed,
-        precision: Default::default(),
-        import,
-        profile: false,
-        unwind: true,
-    };
+    let options = Options { opt_level, import, ..Options::new("model", target) };
     let bytes = model.encode_to_vec().into();
     onnxc::compile(bytes, &onnxc::import::NoExternalData, &options, &mut Quiet)
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
@@ -661,17 +650,7 @@ fn tensors_in_a_block_in_c() {
         ..Default::default()
     };
     let target = native_target();
-    let options = Options {
-        name: "state".into(),
-        target,
-        opt_level: 3,
-        exact: false,
-        goal: Default::default(),
-        precision: Default::default(),
-        import,
-        profile: false,
-        unwind: true,
-    };
+    let options = Options { import, ..Options::new("state", target) };
     let model = with_cross_attention("frames").encode_to_vec().into();
     let compiled = onnxc::compile(model, &onnxc::import::NoExternalData, &options, &mut Quiet).unwrap();
     let dir = tempfile::tempdir().unwrap();

@@ -13,24 +13,21 @@ use onnxc::graph::{DType, Graph, Tensor};
 use onnxc::import::{ImportOptions, NoExternalData};
 use onnxc::interp;
 use onnxc::native::{self, Block, Call, Memory, Model};
-use onnxc::target::{Goal, Target};
+use onnxc::target::Target;
 use onnxc::{Compiled, Options, Quiet};
 use onnxc_proto::{GraphProto, ModelProto, StringStringEntryProto, TrainingInfoProto, build};
-use onnxc_runtime_support::{Options as RunOptions, Status, abi};
+use onnxc_runtime_support::{Options as RunOptions, Status};
 use onnxc_tests::abi::check;
 use prost::Message;
 
 fn options(training: bool, opt_level: u8) -> Options {
     Options {
-        name: "model".into(),
-        target: Target::parse(&Target::host().unwrap().triple.to_string(), Some("native")).unwrap(),
         opt_level,
-        exact: false,
-        goal: Goal::Speed,
-        precision: Default::default(),
         import: ImportOptions { training, ..Default::default() },
-        profile: false,
-        unwind: true,
+        ..Options::new(
+            "model",
+            Target::parse(&Target::host().unwrap().triple.to_string(), Some("native")).unwrap(),
+        )
     }
 }
 
@@ -156,34 +153,15 @@ impl Program<'_> {
         let shapes = native::output_shapes(self.graph, &given).unwrap();
         let mut prepared = self.model.prepare(&given, &shapes).unwrap();
         let mut arguments = prepared.arguments(&Call::default());
-        let mut dims = [state.0.bytes() as i64];
+        let mut dims = [0];
         if !self.graph.states.is_empty() {
-            *arguments.inputs.last_mut().unwrap() = abi::Tensor {
-                data: state.0.as_mut_ptr().cast(),
-                bytes: state.0.bytes(),
-                dtype: DType::U8.to_onnx(),
-                rank: 1,
-                dims: dims.as_mut_ptr(),
-            };
+            arguments.use_state(&mut state.0, &mut dims);
         }
-        let given = RunOptions {
-            cancel: options.cancel,
-            step_done: options.step_done,
-            step_context: options.step_context,
-            ..arguments.options
-        };
+        arguments.options.cancel = options.cancel;
+        arguments.options.step_done = options.step_done;
+        arguments.options.step_context = options.step_context;
         // SAFETY: the arguments are those of a prepared call, but for the block, which is alive and has its bytes.
-        let status = unsafe {
-            self.model.run_function()(
-                arguments.inputs.as_ptr(),
-                arguments.inputs.len(),
-                arguments.outputs.as_mut_ptr(),
-                arguments.outputs.len(),
-                arguments.workspace,
-                arguments.workspace_bytes,
-                &given,
-            )
-        };
+        let status = unsafe { arguments.run(&self.model) };
         prepared.check_guards().unwrap();
         let outputs = prepared.outputs().unwrap().into_iter().take(self.graph.given_outputs()).collect();
         (status, outputs)

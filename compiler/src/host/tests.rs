@@ -8,7 +8,7 @@ use super::parse::parse;
 use super::verify::verify;
 use crate::graph::{DType, Tensor};
 use crate::host::abi::status;
-use crate::target::{Goal, Target};
+use crate::target::Target;
 use crate::{Frontend, Options, Quiet, backend, optimize};
 
 /// A program of one input, one output and two slots, with these bodies of `run` and of a step function.
@@ -365,17 +365,7 @@ fn defaults_have_the_sizes_of_the_other_inputs() {
     let graph = crate::graph::parse::parse(text).unwrap();
     assert_eq!(crate::graph::verify::verify(&graph), Ok(()));
     let triple: Triple = "x86_64-unknown-linux-gnu".parse().unwrap();
-    let options = Options {
-        name: "defaults".into(),
-        target: Target::new(triple, None).unwrap(),
-        opt_level: 3,
-        exact: false,
-        goal: Goal::Speed,
-        precision: Default::default(),
-        import: Default::default(),
-        profile: false,
-        unwind: true,
-    };
+    let options = Options::new("defaults", Target::new(triple, None).unwrap());
     let (graph, program) = optimize(graph, &options, &mut Quiet).unwrap();
     let frontend = Frontend { graph, program, notes: vec![], warnings: vec![], entries: vec![] };
     let compiled = backend(frontend, &options, &mut Quiet).unwrap();

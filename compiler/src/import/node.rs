@@ -424,13 +424,18 @@ const MAX_TEXT: usize = 200;
 
 /// The first few of `count` texts, and each not too long: what is in a message was written by the model.
 pub(super) fn shortened(count: usize, texts: impl Iterator<Item = String>) -> Vec<String> {
+    first_few(MAX_NAMED, count, texts)
+}
+
+/// [`shortened`] to this number of texts.
+pub(super) fn first_few(most: usize, count: usize, texts: impl Iterator<Item = String>) -> Vec<String> {
     let short = |text: String| match text.char_indices().nth(MAX_TEXT) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text,
     };
-    let mut inputs: Vec<String> = texts.take(MAX_NAMED).map(short).collect();
-    if count > MAX_NAMED {
-        inputs.push(format!("and {} more", count - MAX_NAMED));
+    let mut inputs: Vec<String> = texts.take(most).map(short).collect();
+    if count > most {
+        inputs.push(format!("and {} more", count - most));
     }
     inputs
 }

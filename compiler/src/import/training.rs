@@ -11,7 +11,7 @@ use onnxc_proto::type_proto::Value as TypeValue;
 use onnxc_proto::{GraphProto, ModelProto, StringStringEntryProto, TensorProto, ValueInfoProto, build};
 
 use super::check::Opsets;
-use super::node::shortened;
+use super::node::first_few;
 use super::tensor::Constants;
 use super::validate::{self, defined_values};
 use super::{DimPin, ExternalData, Import, ImportOptions, Importer, Tables, Warning, as_errors, import_with};
@@ -41,16 +41,28 @@ pub struct Entry {
 impl Entry {
     /// What follows the model's name in the names of its functions.
     pub fn suffix(&self) -> String {
-        suffix(self.role, self.number)
+        let name = match self.role {
+            Role::Initialize => "train_initialize",
+            Role::Step => "train_step",
+        };
+        self.number.map_or(name.to_string(), |number| format!("{name}_{number}"))
     }
-}
 
-pub fn suffix(role: Role, number: Option<usize>) -> String {
-    let name = match role {
-        Role::Initialize => "train_initialize",
-        Role::Step => "train_step",
-    };
-    number.map_or(name.to_string(), |number| format!("{name}_{number}"))
+    /// What the program takes, gives and changes.
+    fn described(&self) -> String {
+        const NAMED: usize = 6;
+        let list = |names: Vec<&str>| match names.len() {
+            0 => "nothing".to_string(),
+            count => first_few(NAMED, count, names.iter().map(|name| format!("`{name}`"))).join(", "),
+        };
+        let graph = &self.graph;
+        let inputs = graph.inputs.iter().take(graph.given_inputs()).map(|input| input.name.as_str());
+        let outputs = graph.outputs.iter().take(graph.given_outputs()).map(|(name, _)| name.as_str());
+        let states = graph.inputs.iter().skip(graph.given_inputs()).enumerate();
+        let changed = states.filter(|&(at, _)| !graph.is_kept(at)).map(|(_, input)| input.name.as_str());
+        let [inputs, outputs, changed] = [inputs.collect(), outputs.collect(), changed.collect()].map(list);
+        format!("{} takes {inputs}, gives {outputs} and changes {changed}", self.suffix())
+    }
 }
 
 /// A binding, and where it stands.
@@ -121,6 +133,8 @@ pub(super) fn import(
         .iter()
         .map(|shape| programs.iter().map(|(_, graph)| has_input(graph, &shape.input)).collect())
         .collect();
+    // What all programs have of the model: all but its graphs.
+    let shell = ModelProto { graph: None, training_info: vec![], ..model.clone() };
     let (mut own, mut entries) = (None, vec![]);
     for (at, (role, proto)) in programs.into_iter().enumerate() {
         // What fits no graph is reported for the model's own.
@@ -134,7 +148,7 @@ pub(super) fn import(
             input_shapes: input_shapes.map(|(shape, _)| shape.clone()).collect(),
             ..options.clone()
         };
-        let program = ModelProto { graph: Some(proto), training_info: vec![], ..model.clone() };
+        let program = ModelProto { graph: Some(proto), ..shell.clone() };
         let mut found =
             import_with(&program, &options, external, tables).map_err(|errors| place(role, errors))?;
         share(&mut found.graph, &tensors, &uses(role, &variables, &bounds, model))
@@ -155,15 +169,16 @@ pub(super) fn import(
         match role {
             None => own = Some(found.graph),
             Some((role, info)) => {
-                if role == Role::Initialize && !found.graph.inputs[..found.graph.given_inputs()].is_empty() {
+                if role == Role::Initialize && found.graph.given_inputs() > 0 {
                     let input = &found.graph.inputs[0].name;
                     let message = format!(
                         "training_info[{info}]: the initialization takes `{input}`; it may take nothing"
                     );
                     return Err(vec![Error::malformed(Stage::Import, message)]);
                 }
-                notes.push(described(&suffix(role, number(info)), &found.graph));
-                entries.push(Entry { role, number: number(info), graph: found.graph });
+                let entry = Entry { role, number: number(info), graph: found.graph };
+                notes.push(entry.described());
+                entries.push(entry);
             }
         }
     }
@@ -171,26 +186,6 @@ pub(super) fn import(
         Some(graph) => Ok(Import { graph, notes, warnings, entries }),
         None => Err(vec![Error::internal(Stage::Import, "the model's own graph has gone")]),
     }
-}
-
-/// What a program takes, gives and changes.
-fn described(name: &str, graph: &Graph) -> String {
-    const NAMED: usize = 6;
-    let list = |names: Vec<&str>| {
-        let mut texts = shortened(0, names.iter().take(NAMED).map(|name| format!("`{name}`")));
-        match names.len() {
-            0 => texts.push("nothing".to_string()),
-            count if count > NAMED => texts.push(format!("and {} more", count - NAMED)),
-            _ => {}
-        }
-        texts.join(", ")
-    };
-    let inputs = graph.inputs.iter().take(graph.given_inputs()).map(|input| input.name.as_str()).collect();
-    let outputs = graph.outputs.iter().take(graph.given_outputs()).map(|(name, _)| name.as_str()).collect();
-    let states = graph.inputs.iter().skip(graph.given_inputs()).enumerate();
-    let changed =
-        states.filter(|&(at, _)| !graph.is_kept(at)).map(|(_, input)| input.name.as_str()).collect();
-    format!("{name} takes {}, gives {} and changes {}", list(inputs), list(outputs), list(changed))
 }
 
 fn usage(message: String) -> Error {
@@ -284,6 +279,7 @@ fn variables<'m>(
         }
     }
     let mut variables: Vec<Variable<'m>> = vec![];
+    let mut numbers: HashMap<&str, usize> = HashMap::new();
     let algorithms =
         model.training_info.iter().enumerate().map(|(info, own)| (Some(info), own.algorithm.as_ref()));
     for (owner, own) in std::iter::once((None, Some(graph))).chain(algorithms) {
@@ -291,14 +287,17 @@ fn variables<'m>(
             if !wanted.contains(&(proto.name(), owner)) {
                 continue;
             }
-            match variables.iter_mut().find(|other| other.proto.name() == proto.name()) {
+            match numbers.get(proto.name()).map(|&at| &mut variables[at]) {
                 // The last one of a name counts.
                 Some(other) if other.owner == owner => other.proto = proto,
                 Some(_) => errors.push(malformed(format!(
                     "the variable `{}` is an initializer of more than one algorithm: variables have names of their own",
                     proto.name()
                 ))),
-                None => variables.push(Variable { proto, owner }),
+                None => {
+                    numbers.insert(proto.name(), variables.len());
+                    variables.push(Variable { proto, owner });
+                }
             }
         }
     }
@@ -392,8 +391,12 @@ fn uses(
         Role::Initialize => (INITIALIZATION, false),
         Role::Step => (UPDATE, true),
     };
-    let is_own = |at: &usize| variables[*at].owner.is_none_or(|owner| owner == info);
-    let read: BTreeSet<usize> = (0..variables.len()).filter(is_own).filter(|_| reads).collect();
+    let numbered = variables.iter().enumerate();
+    let own_variables: HashMap<&str, usize> = numbered
+        .filter(|(_, variable)| variable.owner.is_none_or(|owner| owner == info))
+        .map(|(at, variable)| (variable.proto.name(), at))
+        .collect();
+    let read = own_variables.values().copied().filter(|_| reads).collect();
     let own = bounds.iter().filter(|bound| (bound.info, bound.list) == (info, list));
     let mut replaced = BTreeMap::new();
     let mut hidden = BTreeSet::new();
@@ -406,9 +409,7 @@ fn uses(
         .map(ValueInfoProto::name)
         .collect();
     for bound in own {
-        if let Some(at) =
-            (0..variables.len()).filter(is_own).find(|&at| variables[at].proto.name() == bound.key)
-        {
+        if let Some(&at) = own_variables.get(bound.key) {
             replaced.insert(at, (bound.value.to_string(), bound.about()));
             if !given.contains(bound.value) {
                 hidden.insert(bound.value.to_string());

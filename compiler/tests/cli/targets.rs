@@ -4,8 +4,7 @@ use std::process::Command;
 
 use bytes::Bytes;
 use onnxc::error::Kind;
-use onnxc::import::{ImportOptions, NoExternalData};
-use onnxc::target::Goal;
+use onnxc::import::NoExternalData;
 use onnxc::target::Target;
 use onnxc::{Options, Quiet};
 use onnxc_proto::build;
@@ -39,17 +38,7 @@ fn every_triple_compiles_or_is_refused_with_what_there_is() {
 }
 
 fn assert_compiles(model: &Bytes, target: Target, triple: &str) {
-    let options = Options {
-        name: "m".into(),
-        target,
-        opt_level: 3,
-        exact: false,
-        goal: Goal::Speed,
-        precision: Default::default(),
-        import: ImportOptions::default(),
-        profile: false,
-        unwind: true,
-    };
+    let options = Options::new("m", target);
     let compiled = onnxc::compile(model.clone(), &NoExternalData, &options, &mut Quiet);
     let compiled = compiled.unwrap_or_else(|errors| panic!("{triple}: {}", errors[0]));
     let mut object = Vec::new();

@@ -17,7 +17,6 @@ use fastrand::Rng;
 use onnxc::error::{Error, Kind};
 use onnxc::files::external::ExternalFiles;
 use onnxc::import::ImportOptions;
-use onnxc::target::Goal;
 use onnxc::target::Target;
 use onnxc::{Options, Quiet, op};
 use serde::{Deserialize, Serialize};
@@ -104,18 +103,12 @@ impl Fuzzer {
     fn compile(&self, case: u64, model: Bytes, depth: Depth) -> Result<(), Vec<Error>> {
         let one = |error| vec![error];
         let options = Options {
-            name: "model".to_string(),
-            target: self.target.clone(),
             opt_level: if case.is_multiple_of(4) { 0 } else { 3 },
-            exact: false,
-            goal: Goal::Speed,
-            precision: Default::default(),
             import: ImportOptions {
                 overridable_defaults: case.is_multiple_of(8),
                 ..ImportOptions::default()
             },
-            profile: false,
-            unwind: true,
+            ..Options::new("model", self.target.clone())
         };
         if depth == Depth::Schedule {
             return onnxc::frontend(model, &self.external, &options, &mut Quiet).map(drop);

@@ -12,7 +12,6 @@ use onnxc::graph::{Graph, Op, Tensor};
 use onnxc::import::{DimPin, ImportOptions, NoExternalData};
 use onnxc::native::Models;
 use onnxc::schedule::{Program, Step};
-use onnxc::target::Goal;
 use onnxc::target::Target;
 use onnxc::{Compiled, Options, Quiet, interp, native};
 use prost::Message;
@@ -210,15 +209,10 @@ fn prepare(model: Bytes, way: &Way, name: &str, object: &Path) -> Result<Code, V
         None => Ok(target),
     });
     let options = Options {
-        name: name.to_string(),
-        target: target.map_err(one)?,
         opt_level: way.level,
         exact: way.exact,
-        goal: Goal::Speed,
-        precision: Default::default(),
         import,
-        profile: false,
-        unwind: true,
+        ..Options::new(name, target.map_err(one)?)
     };
     let compiled = onnxc::compile(model, &NoExternalData, &options, &mut Quiet)?;
     let mut bytes = Vec::new();

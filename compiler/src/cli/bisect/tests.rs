@@ -3,9 +3,7 @@
 use super::*;
 use crate::graph::{Builder, Dim, MapFn, Op, Origin, TensorType};
 use crate::loops::{Expr, Stmt};
-use crate::pass::Precision;
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
-use crate::target::Goal;
 use crate::target::{Opt, Target};
 
 /// A softmax and a product of its result, of two ONNX nodes.
@@ -31,17 +29,7 @@ fn graph() -> Graph {
 
 fn examined(parts: &Parts<'_>, opt_level: u8) -> Report {
     let graph = graph();
-    let options = Options {
-        name: "model".into(),
-        target: Target::host().unwrap(),
-        opt_level,
-        exact: false,
-        precision: Precision::F32,
-        goal: Goal::Speed,
-        import: Default::default(),
-        profile: false,
-        unwind: true,
-    };
+    let options = Options { opt_level, ..Options::new("model", Target::host().unwrap()) };
     let mut inputs = vec![None];
     data::fill_randomly(&graph, &mut inputs, &[], 1).unwrap();
     let subject = Subject { imported: &graph, inputs, expected: None, options: &options, rtol: None };

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use crate::codegen::emit::descriptor::given_inputs;
-use crate::codegen::emit::identifier;
+use crate::codegen::emit::{identifier, run_symbol};
 use crate::graph::{AnyRank, DType, Graph, TensorType};
 use crate::host::abi::alignment;
 use crate::host::lower::layout::{Plan, bound_symbols};
@@ -328,7 +328,7 @@ impl Out {
             ));
         }
         self.line("/* Runs the model; see onnxc_run_fn. Re-entrant. */");
-        let run = if self.is_own { format!("{name}_run") } else { name.to_string() };
+        let run = run_symbol(name, self.is_own);
         self.line(&format!(
             "int32_t {run}(const onnxc_tensor *inputs, size_t input_count, onnxc_tensor *outputs,\n    \
              size_t output_count, void *workspace, size_t workspace_bytes, const onnxc_options *options);\n"
@@ -382,7 +382,7 @@ impl Out {
     fn predict(&mut self, name: &str, ports: &[Port<'_>]) {
         let params: Vec<String> = ports.iter().map(parameter).collect();
         let upper = self.upper.clone();
-        let run = if self.is_own { format!("{name}_run") } else { name.to_string() };
+        let run = run_symbol(name, self.is_own);
         self.line(&format!("/* {run} on these tensors; `workspace` has {upper}_WORKSPACE_BYTES bytes. */"));
         let params = params.iter().map(|param| format!("{param}, ")).collect::<String>();
         self.line(&format!("static inline int32_t {name}_predict({params}void *workspace) {{"));

@@ -127,19 +127,14 @@ fn lower_named<'g>(
     host::lower::lower(graph, program, kernels, (name, options.profile), before)
 }
 
-/// Makes the object of a scheduled graph. Errors are those of [`lower`], and a target without object format.
-pub fn emit(
-    graph: &Arc<Graph>,
-    program: &Program,
-    kernels: &Kernels,
-    target: &Target,
-    options: &Options,
-) -> Result<Artifact> {
-    emit_all(&[Source { suffix: "", graph, program, kernels }], target, options)
+/// The function that runs a program: `<name>_run` of the model's own, the name itself of another entry point.
+fn run_symbol(name: &str, is_own: bool) -> String {
+    if is_own { format!("{name}_run") } else { name.to_string() }
 }
 
-/// Makes an object of several programs, which have their states in common. The first is the model's own.
-pub fn emit_all(programs: &[Source<'_>], target: &Target, options: &Options) -> Result<Artifact> {
+/// Makes an object of one or several scheduled graphs, which have their states in common. The first is the model's own. Errors are those of
+/// [`lower`], a target without object format, and states that would lie elsewhere in each program.
+pub fn emit(programs: &[Source<'_>], target: &Target, options: &Options) -> Result<Artifact> {
     let Some(own) = programs.first() else {
         return Err(Error::internal(Stage::Emit, "an object without programs"));
     };
@@ -182,23 +177,23 @@ pub fn emit_all(programs: &[Source<'_>], target: &Target, options: &Options) -> 
         };
         let is_own = source.suffix.is_empty();
         models.push(entry(FunctionKind::Model)?);
-        globals.push((format!("{}_model", host.name), entry(FunctionKind::Model)?));
+        let named = |suffix: &str| format!("{}_{suffix}", host.name);
+        globals.push((named("model"), entry(FunctionKind::Model)?));
         let mut links = vec![
-            (descriptor::RUN, is_own.then_some("_run").or(Some("")), FunctionKind::Run),
-            (descriptor::WORKSPACE, Some("_workspace"), FunctionKind::Workspace),
+            (descriptor::RUN, Some(run_symbol(&host.name, is_own)), FunctionKind::Run),
+            (descriptor::WORKSPACE, Some(named("workspace")), FunctionKind::Workspace),
         ];
         if plan.state.is_some() {
             // One block serves all programs.
-            let public = |name| is_own.then_some(name);
-            links.push((descriptor::STATE_BYTES, public("_state_bytes"), FunctionKind::StateBytes));
-            links.push((descriptor::STATE_RESET, public("_state_reset"), FunctionKind::StateReset));
+            let public = |suffix| is_own.then(|| named(suffix));
+            links.push((descriptor::STATE_BYTES, public("state_bytes"), FunctionKind::StateBytes));
+            links.push((descriptor::STATE_RESET, public("state_reset"), FunctionKind::StateReset));
         }
         let mut linked = vec![];
         for (field, public, kind) in links {
-            linked.push((field, entry(kind)?));
-            globals.extend(
-                public.map(|public| Ok((format!("{}{public}", host.name), entry(kind)?))).transpose()?,
-            );
+            let id = entry(kind)?;
+            linked.push((field, id));
+            globals.extend(public.map(|public| (public, id)));
         }
         let data = descriptor::build(source.graph, plan, &host.name, unit.order);
         described.push(object::Described { id: unit.descriptor_symbol()?, data, links: linked });
@@ -223,14 +218,13 @@ pub fn emit_all(programs: &[Source<'_>], target: &Target, options: &Options) -> 
         is_own: source.suffix.is_empty(),
     }));
     let needs_allocator = all.iter().find_map(|lowered| lowered.plan.dynamic.needs_allocator.clone());
-    let mut steps = vec![];
-    let mut weights = vec![];
-    for (at, (source, lowered)) in programs.iter().zip(all).enumerate() {
-        if at == 0 {
-            steps = lowered.steps;
-        }
-        weights.push(weights::Part { graph: source.graph.clone(), weights: lowered.plan.weights });
-    }
+    // Profiles are of the model's own program.
+    let steps = std::mem::take(&mut all[0].steps);
+    let part = |(source, lowered): (&Source<'_>, Lowered<'_>)| weights::Part {
+        graph: source.graph.clone(),
+        weights: lowered.plan.weights,
+    };
+    let weights = programs.iter().zip(all).map(part).collect();
     Ok(Artifact { name: model, needs_allocator, header, stats, steps, object, weights })
 }
 

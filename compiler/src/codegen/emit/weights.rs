@@ -309,7 +309,8 @@ mod tests {
             // The runtime's format of texts is the same everywhere.
             let blob = graph.strings.as_ref().unwrap().blob();
             assert!(placed.contains(&blob), "{triple}");
-            let artifact = emit::emit(&graph, &program, &kernels, &target, &Options::default()).unwrap();
+            let own = emit::Source { suffix: "", graph: &graph, program: &program, kernels: &kernels };
+            let artifact = emit::emit(&[own], &target, &Options::default()).unwrap();
             let mut object = vec![];
             artifact.write_object(&mut object).unwrap();
             assert!(object.windows(all.len()).any(|part| part == all), "{triple}");

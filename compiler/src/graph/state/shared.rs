@@ -4,12 +4,12 @@
 //! Such a tensor has an initial value, which is the default of its input: a reset of the block puts it there. It never lies in panels, as
 //! each graph may read it in its own way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::{State, select};
 use crate::error::{Error, Result, Stage};
 use crate::graph::claim::{Stated, printable};
-use crate::graph::{Assumption, Builder, Dim, Graph, Requirement, Tensor, TensorType};
+use crate::graph::{Assumption, Builder, Dim, Graph, Requirement, Tensor, TensorType, ValueId};
 
 /// A tensor of the common state.
 #[derive(Clone, Debug)]
@@ -42,8 +42,11 @@ pub fn share(graph: &mut Graph, tensors: &[Shared], uses: &Uses) -> std::result:
         return Ok(());
     }
     let (mut errors, mut inputs, mut after) = (vec![], vec![], vec![]);
+    let places: HashMap<String, usize> =
+        graph.inputs.iter().enumerate().rev().map(|(at, input)| (input.name.clone(), at)).collect();
+    let results: HashMap<String, ValueId> = graph.outputs.iter().rev().cloned().collect();
     for (number, tensor) in tensors.iter().enumerate() {
-        let found = graph.inputs.iter().position(|input| input.name == tensor.name);
+        let found = places.get(&tensor.name).copied();
         let input = match found.filter(|_| uses.read.contains(&number)) {
             Some(at) => at,
             None => {
@@ -56,8 +59,7 @@ pub fn share(graph: &mut Graph, tensors: &[Shared], uses: &Uses) -> std::result:
         inputs.push(input);
         let mut value = graph.inputs[input].value;
         if let Some((output, about)) = uses.replaced.get(&number) {
-            let given = graph.outputs.iter().find(|(name, _)| name == output).map(|(_, value)| *value);
-            let checked = match given {
+            let checked = match results.get(output).copied() {
                 Some(given) => {
                     check(graph, tensor, &graph.ty(given).clone(), (output, about)).map(|()| given)
                 }
@@ -75,7 +77,8 @@ pub fn share(graph: &mut Graph, tensors: &[Shared], uses: &Uses) -> std::result:
     if !errors.is_empty() {
         return Err(errors);
     }
-    let kept_inputs = (0..graph.inputs.len()).filter(|at| !inputs.contains(at));
+    let shared: HashSet<usize> = inputs.iter().copied().collect();
+    let kept_inputs = (0..graph.inputs.len()).filter(|at| !shared.contains(at));
     let order: Vec<usize> = kept_inputs.chain(inputs.iter().copied()).collect();
     let given = order.len() - tensors.len();
     let mut outputs: Vec<usize> =
