@@ -22,7 +22,8 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 BUILT ?= $(TARGET_DIR)/$(if $(TARGET),$(TARGET)/)release
 TO := $(DESTDIR)$(PREFIX)
 PACKAGES := $(TO)/lib/cmake/onnxc
-CRATES := onnxc-proto onnxc-runtime-support onnxc-runtime-images onnxc
+LAYERS := ir machine tuning schedule passes loops ops contrib import backend object
+CRATES := onnxc-proto onnxc-runtime-support onnxc-runtime-images $(addprefix onnxc-,$(LAYERS)) onnxc
 PROGRAMS := onnxc onnxc.exe
 LIBRARIES := $(addprefix libonnxc_runtime_,support.a images.a images.so images.dylib) \
     $(addprefix onnxc_runtime_,support.lib images.lib images.dll images.dll.lib)

@@ -4,53 +4,41 @@
 //! a schedule of fusion groups, loop nests, machine code, an object. Everything but `files`, `cli`, `native` and
 //! `build` is pure: bytes in, bytes out, no global state, the same object bit for bit from the same input.
 
-pub mod backend;
 pub mod build;
 #[cfg(feature = "cli")]
+#[doc(hidden)]
 pub mod cli;
-pub mod codegen;
-mod digest;
-pub mod error;
 pub mod files;
-pub mod gradient;
-pub mod graph;
-pub mod host;
-pub mod import;
-pub mod infer;
-pub mod interp;
-mod leaf;
-pub mod loops;
 #[cfg(feature = "cli")]
+#[doc(hidden)]
 pub mod native;
-pub mod op;
-pub mod pass;
-pub mod rules;
-pub mod scalar;
-pub mod schedule;
-pub mod target;
-pub mod tuning;
-pub mod vector;
-mod winograd;
-mod words;
+#[cfg(test)]
+mod tests;
 
 pub use build::build;
-pub use pass::Precision;
+pub use onnxc_backend::Counter;
+pub use onnxc_import::{
+    DimPin, ExternalData, ImportOptions, InputDim, InputShape, Limits, NoExternalData, Warning,
+};
+pub use onnxc_ir::error::{Error, Kind, NodeRef, Result, Stage};
+pub use onnxc_machine::target::{Goal, Target};
+pub use onnxc_object::emit::Artifact;
+pub use onnxc_passes::Precision;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use codegen::emit::Source;
-use codegen::kernels::Kernels;
-use error::{Error, Kind, Result, Stage};
-use graph::Graph;
-use import::training::Role;
-use import::{ExternalData, ImportOptions, Warning};
-use schedule::Program;
-use target::Goal;
-use target::Target;
+use onnxc_backend::codegen::kernels::Kernels;
+use onnxc_import as import;
+use onnxc_import::training::Role;
+use onnxc_ir::graph::{Graph, borders};
+use onnxc_object::emit::Source;
+use onnxc_object::{emit, host};
+use onnxc_ops::Table;
+use onnxc_passes as pass;
+use onnxc_schedule::{self as schedule, Program};
 
 /// How a model is compiled.
 #[derive(Clone, Debug)]
@@ -103,36 +91,13 @@ pub trait Observer {
     }
 }
 
-/// How far compiling is.
-#[derive(Default, Debug)]
-pub struct Counter {
-    total: AtomicUsize,
-    done: AtomicUsize,
-}
-
-impl Counter {
-    /// More kernels are to be compiled.
-    pub fn expect(&self, kernels: usize) {
-        self.total.fetch_add(kernels, Ordering::Relaxed);
-    }
-
-    /// A kernel is compiled.
-    pub fn count(&self) {
-        self.done.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Kernels that are compiled, and all; none before the first is begun.
-    pub fn get(&self) -> (usize, usize) {
-        (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
-    }
-}
-
 /// An observer that listens to nothing.
 pub struct Quiet;
 
 impl Observer for Quiet {}
 
 /// A model up to its schedule.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct Frontend {
     pub graph: Graph,
@@ -174,7 +139,7 @@ pub struct Compiled {
     pub warnings: Vec<Warning>,
     pub entries: Vec<CompiledEntry>,
     target: Target,
-    options: codegen::emit::Options,
+    options: emit::Options,
 }
 
 impl Compiled {
@@ -189,18 +154,18 @@ impl Compiled {
     }
 
     fn lowered(&self) -> Result<host::lower::Lowered<'_>> {
-        codegen::emit::lower(&self.graph, &self.program, &self.kernels, &self.options)
+        emit::lower(&self.graph, &self.program, &self.kernels, &self.options)
     }
 
     /// The object, to be written, and the header.
-    pub fn artifact(&self) -> Result<codegen::emit::Artifact> {
+    pub fn artifact(&self) -> Result<emit::Artifact> {
         let own = Source { suffix: "", graph: &self.graph, program: &self.program, kernels: &self.kernels };
         let entries = self.entries.iter().map(|entry| {
             let CompiledEntry { suffix, graph, program, kernels, .. } = entry;
             Source { suffix, graph, program, kernels }
         });
         let programs: Vec<Source<'_>> = std::iter::once(own).chain(entries).collect();
-        codegen::emit::emit(&programs, &self.target, &self.options)
+        emit::emit(&programs, &self.target, &self.options)
     }
 }
 
@@ -215,21 +180,18 @@ pub fn compile(
 }
 
 /// Everything after the schedule: machine code of every kernel.
+#[doc(hidden)]
 pub fn backend(frontend: Frontend, options: &Options, observer: &mut dyn Observer) -> Result<Compiled> {
     let Frontend { graph, program, notes, warnings, entries } = frontend;
     let start = Instant::now();
-    let kernels = backend::compile_kernels(&graph, &program, &options.target, &observer.counter())?;
+    let kernels = onnxc_backend::compile_kernels(&graph, &program, &options.target, &observer.counter())?;
     let mut compiled = vec![];
     for EntryFrontend { suffix, role, graph, program } in entries {
-        let kernels = backend::compile_kernels(&graph, &program, &options.target, &observer.counter())?;
+        let kernels = onnxc_backend::compile_kernels(&graph, &program, &options.target, &observer.counter())?;
         compiled.push(CompiledEntry { suffix, role, graph: Arc::new(graph), program, kernels });
     }
     observer.stage("kernels", start.elapsed());
-    let emit = codegen::emit::Options {
-        name: options.name.clone(),
-        profile: options.profile,
-        unwind: options.unwind,
-    };
+    let emit = emit::Options { name: options.name.clone(), profile: options.profile, unwind: options.unwind };
     Ok(Compiled {
         graph: Arc::new(graph),
         program,
@@ -243,6 +205,7 @@ pub fn backend(frontend: Frontend, options: &Options, observer: &mut dyn Observe
 }
 
 /// Everything before loop nests: decode, import, passes, schedule.
+#[doc(hidden)]
 pub fn frontend(
     model: Bytes,
     external: &dyn ExternalData,
@@ -254,7 +217,7 @@ pub fn frontend(
     observer.stage("decode", start.elapsed());
     let start = Instant::now();
     let import::Import { graph, notes, warnings, entries: imported } =
-        import::import(&proto, &options.import, external)?;
+        import::import(&proto, &options.import, external, &operators())?;
     drop(proto);
     observer.stage("import", start.elapsed());
     let (graph, program) = optimize(graph, options, observer).map_err(|error| vec![error])?;
@@ -267,7 +230,19 @@ pub fn frontend(
     Ok(Frontend { graph, program, notes, warnings, entries })
 }
 
+/// The operators that models may use.
+#[doc(hidden)]
+pub fn operators() -> Table {
+    let own = onnxc_ops::FAMILIES.iter().copied();
+    #[cfg(feature = "contrib")]
+    let table = Table::new(own.chain(onnxc_contrib::FAMILIES.iter().copied()));
+    #[cfg(not(feature = "contrib"))]
+    let table = Table::new(own).without(&["ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc"], "contrib");
+    table
+}
+
 /// The model's protobuf structs.
+#[doc(hidden)]
 pub fn decode(model: Bytes) -> Result<onnxc_proto::ModelProto> {
     let malformed = |message: String| Error::new(Stage::Decode, Kind::Malformed, message);
     match onnxc_proto::decode(model.clone(), &onnxc_proto::Budget::default()) {
@@ -300,13 +275,14 @@ fn schedule_options(options: &Options) -> schedule::Options {
 }
 
 /// Passes and schedule.
+#[doc(hidden)]
 pub fn optimize(
     mut graph: Graph,
     options: &Options,
     observer: &mut dyn Observer,
 ) -> Result<(Graph, Program)> {
     let start = Instant::now();
-    graph::borders::pack_borders(&mut graph)?;
+    borders::pack_borders(&mut graph)?;
     observer.stage("borders", start.elapsed());
     let passes = pass_options(options);
     pass::run_all(&mut graph, &passes, &mut |name, graph, time| observer.pass(name, graph, time))?;

@@ -23,11 +23,11 @@ use libloading::Library;
 use onnxc_runtime_support::{Model as Descriptor, Options as RunOptions, Pool, Status, abi};
 use target_lexicon::Triple;
 
-use crate::codegen::emit::shared;
-use crate::error::{Error, Kind, Result, Stage, without};
-use crate::graph::{Dim, Graph, Input, Sym, Tensor};
+use onnxc_ir::error::{Error, Kind, Result, Stage, without};
+use onnxc_ir::graph::{Dim, Graph, Input, Sym, Tensor};
+use onnxc_object::emit::shared;
 
-use crate::host::block::SPARE;
+use onnxc_object::host::block::SPARE;
 
 use buffer::Buffer;
 use heap::{Heap, allocate, release};

@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use onnxc::cli::files;
-use onnxc::graph::Tensor;
+use onnxc_ir::graph::Tensor;
 use onnxc_proto::build;
 use prost::Message;
 use tempfile::TempDir;

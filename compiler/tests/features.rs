@@ -25,11 +25,19 @@ fn parts_that_are_left_out_are_refused_by_name() {
         ..Default::default()
     };
     fs::write(&pixel, tensor.encode_to_vec()).unwrap();
+    let mut fast = build::node("FastGelu", &["x"], &["y"]);
+    fast.domain = Some("com.microsoft".into());
+    let graph =
+        build::graph(vec![build::f32_value("x", &["n"])], vec![fast], vec![build::f32_value("y", &["n"])]);
+    let mut model = build::model(20, graph);
+    model.opset_import.push(build::opset("com.microsoft", 1));
+    fs::write(folder.path().join("fast.onnx"), model.encode_to_vec()).unwrap();
     let decoder = decoder.to_str().unwrap();
     for (feature, is_in, arguments) in [
         ("manual", cfg!(feature = "manual"), &["man"][..]),
         ("manual", cfg!(feature = "manual"), &["completions", "bash"]),
         ("disasm", cfg!(feature = "disasm"), &[digits, "--emit", "asm", "-o", "-"]),
+        ("contrib", cfg!(feature = "contrib"), &["check", "fast.onnx"]),
         ("images", cfg!(feature = "images"), &["run", decoder, "--input", pixel.to_str().unwrap()]),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onnxc"));

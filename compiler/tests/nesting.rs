@@ -1,10 +1,10 @@
-//! The library recurses on its caller's stack, down to the nesting of bodies that [`onnxc::import::Limits::nesting`] allows. Its
+//! The library recurses on its caller's stack, down to the nesting of bodies that [`onnxc_import::Limits::nesting`] allows. Its
 //! default must do with 2 MiB, which is what a thread gets.
 
 use onnxc::Options;
-use onnxc::error::Error;
-use onnxc::import::{Limits, NoExternalData};
-use onnxc::target::Target;
+use onnxc_import::{Limits, NoExternalData};
+use onnxc_ir::error::Error;
+use onnxc_machine::target::Target;
 use onnxc_proto::build::{self, subgraph, untyped, value};
 use onnxc_proto::{FunctionProto, GraphProto, ModelProto, NodeProto};
 use prost::Message;

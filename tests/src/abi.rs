@@ -2,8 +2,8 @@
 //! nothing else than its inputs, the workspace it asks for is enough and one byte less is refused, it needs little
 //! stack, and misuse gives a status. A violation may end the process.
 
-use onnxc::graph::Tensor;
 use onnxc::native::{Call, Memory, Model};
+use onnxc_ir::graph::Tensor;
 
 use crate::{misuse, stack};
 
@@ -23,7 +23,7 @@ pub fn check(
     inputs: &[Option<Tensor>],
     output_shapes: &[Option<Vec<usize>>],
 ) -> Result<Findings, String> {
-    let text = |error: onnxc::error::Error| error.to_string();
+    let text = |error: onnxc_ir::error::Error| error.to_string();
     let outputs = model.run_guarded(inputs, output_shapes, &Call::default()).map_err(text)?;
     let mut prepared = model.prepare_in(Memory::default(), inputs, output_shapes).map_err(text)?;
     let mut result = Ok(());

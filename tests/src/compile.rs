@@ -6,13 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{LazyLock, Mutex, Once};
 
-use onnxc::error::{Error, Kind};
 use onnxc::files::Mapped;
 use onnxc::files::external::ExternalFiles;
-use onnxc::graph::state::Choice;
-use onnxc::import::ImportOptions;
-use onnxc::target::Target;
 use onnxc::{Compiled, Options, Quiet};
+use onnxc_import::ImportOptions;
+use onnxc_ir::error::{Error, Kind};
+use onnxc_ir::graph::state::Choice;
+use onnxc_machine::target::Target;
 
 /// Why there is no object.
 #[derive(Clone, Debug)]
@@ -139,7 +139,7 @@ fn record_panics() {
         let print = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             let place = info.location().map_or(String::new(), |location| format!("({location})"));
-            if !place.contains("compiler/src") && !place.contains("cranelift") {
+            if !place.contains("compiler/") && !place.contains("cranelift") {
                 print(info);
             }
             let text = info.payload_as_str().unwrap_or("no message").to_string();

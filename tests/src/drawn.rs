@@ -6,8 +6,8 @@
 use std::fs;
 
 use onnxc::cli::files;
-use onnxc::graph::Tensor;
 use onnxc::native::{Call, Memory, Model};
+use onnxc_ir::graph::Tensor;
 use onnxc_proto::ModelProto;
 use prost::Message;
 
@@ -51,7 +51,7 @@ pub fn check_frequencies(
     shapes: &[Option<Vec<usize>>],
 ) -> Result<(), String> {
     let probabilities = probabilities(case)?;
-    let text = |error: onnxc::error::Error| error.to_string();
+    let text = |error: onnxc_ir::error::Error| error.to_string();
     let mut prepared = model.prepare_in(Memory::default(), inputs, shapes).map_err(text)?;
     let mut hits = vec![0u32; probabilities.len()];
     for seed in 0..RUNS {
@@ -106,7 +106,7 @@ fn has_seed(case: &Case) -> Result<bool, String> {
 
 #[cfg(test)]
 mod tests {
-    use onnxc::graph::DType;
+    use onnxc_ir::graph::DType;
 
     use super::*;
 

@@ -2,12 +2,12 @@
 //! the whole machine code gives, refusals included.
 
 use onnxc::Compiled;
-use onnxc::error::{Error, Result, Stage};
-use onnxc::graph::Tensor;
-use onnxc::host::interp::model::{Arguments, Model, Outcome};
-use onnxc::host::parse::parse;
-use onnxc::host::verify::verify;
 use onnxc::native::kernel::ModelKernels;
+use onnxc_ir::error::{Error, Result, Stage};
+use onnxc_ir::graph::Tensor;
+use onnxc_object::host::interp::model::{Arguments, Model, Outcome};
+use onnxc_object::host::parse::parse;
+use onnxc_object::host::verify::verify;
 
 /// A model that was compiled for this very processor.
 pub struct Interpreted<'c> {

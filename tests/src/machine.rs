@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use onnxc::target::Target;
+use onnxc_machine::target::Target;
 
 use crate::onnx_env::target_dir;
 

@@ -5,8 +5,8 @@
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 
-use onnxc::graph::{DType, Tensor};
 use onnxc::native::{Arguments, Call, Memory, Model, Prepared};
+use onnxc_ir::graph::{DType, Tensor};
 use onnxc_runtime_support::abi::{self, DimKind};
 use onnxc_runtime_support::{Options, Status, ValueInfo};
 
@@ -685,7 +685,7 @@ pub fn compare(
     inputs: &[Option<Tensor>],
     output_shapes: &[Option<Vec<usize>>],
 ) -> Result<usize, String> {
-    let text_of = |error: onnxc::error::Error| error.to_string();
+    let text_of = |error: onnxc_ir::error::Error| error.to_string();
     let outputs = model.outputs();
     let mut described = Described { model: *model, inputs: model.inputs(), outputs, allocations: 0 };
     let prepare = || model.prepare_in(Memory::GUARDED[0], inputs, output_shapes).map_err(text_of);
@@ -724,11 +724,11 @@ pub fn compare(
 
 /// What an attack has made of good arguments, made of those of the interpreter.
 fn translated(
-    mut arguments: onnxc::host::interp::model::Arguments,
+    mut arguments: onnxc_object::host::interp::model::Arguments,
     good: &Arguments,
     attack: &Attack<'_>,
-) -> Result<onnxc::host::interp::model::Arguments, String> {
-    use onnxc::host::abi::options;
+) -> Result<onnxc_object::host::interp::model::Arguments, String> {
+    use onnxc_object::host::abi::options;
     let moved = |address: u64, good: *const c_void, spoilt: *const c_void| match spoilt.is_null() {
         true => 0,
         false => address.wrapping_add(spoilt.addr() as u64).wrapping_sub(good.addr() as u64),

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use onnxc::codegen::emit::Artifact;
-use onnxc::codegen::kernels::{Failure, KernelCode, KernelVersion, MachineCode};
-use onnxc::graph::Dim;
-use onnxc::loops::work::Threads;
-use onnxc::target::Target;
+use onnxc_backend::codegen::kernels::{Failure, KernelCode, KernelVersion, MachineCode};
+use onnxc_ir::graph::Dim;
+use onnxc_loops::work::Threads;
+use onnxc_machine::target::Target;
+use onnxc_object::emit::Artifact;
 
 /// The machine that the tests run on.
 pub fn host() -> Target {

@@ -9,8 +9,8 @@ use std::process::Command;
 use onnxc::Compiled;
 use onnxc::cli::values::{self, Port};
 use onnxc::cli::{compare, files};
-use onnxc::graph::{DType, Tensor};
 use onnxc::native::{Call, Model};
+use onnxc_ir::graph::{DType, Tensor};
 use onnxc_runtime_support::abi::ValueInfo;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -74,8 +74,8 @@ impl From<String> for Miss {
     }
 }
 
-impl From<onnxc::error::Error> for Miss {
-    fn from(error: onnxc::error::Error) -> Miss {
+impl From<onnxc_ir::error::Error> for Miss {
+    fn from(error: onnxc_ir::error::Error) -> Miss {
         error.to_string().into()
     }
 }

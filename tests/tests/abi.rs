@@ -8,25 +8,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use onnxc::codegen::emit::Artifact;
 use onnxc::native::{self, Call, Models};
+use onnxc_object::emit::Artifact;
 use onnxc_proto::build::{self, f32_value, ints, node};
 use onnxc_runtime_support::abi::DimKind;
 use onnxc_runtime_support::{Options as RunOptions, Status};
-use onnxc_tests::abi;
 use onnxc_tests::compile::compile;
 use onnxc_tests::misuse::KINDS;
 use onnxc_tests::object::{host, include_dir, must, source, write};
 use onnxc_tests::scaling::FAMILIES;
-use onnxc_tests::stack;
+use onnxc_tests::{abi, stack};
 use prost::Message;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
 
 /// Compiles a graph in its text form.
 fn artifact(text: &str) -> Artifact {
-    let graph = onnxc::graph::parse::parse(text).unwrap();
-    assert_eq!(onnxc::graph::verify::verify(&graph), Ok(()));
+    let graph = onnxc_ir::graph::parse::parse(text).unwrap();
+    assert_eq!(onnxc_ir::graph::verify::verify(&graph), Ok(()));
     let options = onnxc::Options::new("model", host());
     let (graph, program) = onnxc::optimize(graph, &options, &mut onnxc::Quiet).unwrap();
     let frontend = onnxc::Frontend { graph, program, notes: vec![], warnings: vec![], entries: vec![] };
@@ -80,11 +79,11 @@ const BOUNDED: &str = r#"graph "bounded" {
 fn sizes_beyond_their_bounds_are_refused() {
     with_model(BOUNDED, |model| {
         let run = |count: i64| {
-            let x = onnxc::graph::Tensor::from_slice(&[3], &[0i64; 3]);
-            let count = onnxc::graph::Tensor::from_slice(&[1], &[count]);
+            let x = onnxc_ir::graph::Tensor::from_slice(&[3], &[0i64; 3]);
+            let count = onnxc_ir::graph::Tensor::from_slice(&[1], &[count]);
             model.run(&[Some(x), Some(count)], &[None])
         };
-        let counted = |count: usize| onnxc::graph::Tensor::from_slice(&[count], &[0i64, 1, 2][..count]);
+        let counted = |count: usize| onnxc_ir::graph::Tensor::from_slice(&[count], &[0i64, 1, 2][..count]);
         for count in 0..=3 {
             assert_eq!(run(count as i64).unwrap(), [counted(count)]);
         }
@@ -107,10 +106,10 @@ const REDUCED: &str = r#"graph "reduced" {
 fn results_that_no_memory_holds_are_refused_though_nothing_stores_them() {
     with_model(REDUCED, |model| {
         let run = |count: i64| {
-            let count = onnxc::graph::Tensor::from_slice(&[1], &[count]);
+            let count = onnxc_ir::graph::Tensor::from_slice(&[1], &[count]);
             model.run(&[Some(count)], &[Some(vec![1, 3])])
         };
-        let sums = |sum: i64| onnxc::graph::Tensor::from_slice(&[1, 3], &[sum; 3]);
+        let sums = |sum: i64| onnxc_ir::graph::Tensor::from_slice(&[1, 3], &[sum; 3]);
         assert_eq!(run(0).unwrap(), [sums(0)]);
         assert_eq!(run(5).unwrap(), [sums(10)]);
         let message = |count: i64| run(count).unwrap_err().message;
@@ -153,8 +152,8 @@ fn equal_kernels_share_their_code() {
     let object = std::fs::read(write(artifact(&sums(3)), dir.path())).unwrap();
     assert_eq!(object.windows(7).filter(|text| text == b".kernel").count(), 1, "functions of kernels");
     with_model(&sums(3), |model| {
-        let x = onnxc::graph::Tensor::from_slice(&[4], &[1i64, 2, 3, 4]);
-        let wanted = onnxc::graph::Tensor::from_slice(&[4], &[1i64, 5, 15, 35]);
+        let x = onnxc_ir::graph::Tensor::from_slice(&[4], &[1i64, 2, 3, 4]);
+        let wanted = onnxc_ir::graph::Tensor::from_slice(&[4], &[1i64, 5, 15, 35]);
         assert_eq!(model.run(&[Some(x)], &[Some(vec![4])]).unwrap(), [wanted]);
     });
 }
@@ -186,11 +185,11 @@ const SHORTER: &str = r#"graph "shorter" {
 fn sizes_of_a_branch_are_checked_where_it_runs() {
     with_model(SHORTER, |model| {
         let run = |values: &[i64], shorten: bool| {
-            let x = onnxc::graph::Tensor::from_slice(&[values.len()], values);
-            let shorten = onnxc::graph::Tensor::scalar(shorten);
+            let x = onnxc_ir::graph::Tensor::from_slice(&[values.len()], values);
+            let shorten = onnxc_ir::graph::Tensor::scalar(shorten);
             model.run(&[Some(x), Some(shorten)], &[Some(vec![1])])
         };
-        let sum = |value: i64| [onnxc::graph::Tensor::from_slice(&[1], &[value])];
+        let sum = |value: i64| [onnxc_ir::graph::Tensor::from_slice(&[1], &[value])];
         assert_eq!(run(&[7; 5], true).unwrap(), sum(2 + 4));
         assert_eq!(run(&[7; 2], false).unwrap(), sum(14));
         let error = run(&[7; 2], true).unwrap_err();
@@ -207,7 +206,7 @@ fn status_of(model: &native::Model<'_>, arguments: &mut native::Arguments) -> St
 #[test]
 fn a_model_without_kernels_is_cancelled() {
     with_model(SAME, |model| {
-        let x = onnxc::graph::Tensor::from_slice(&[4], &[1i64, 2, 3, 4]);
+        let x = onnxc_ir::graph::Tensor::from_slice(&[4], &[1i64, 2, 3, 4]);
         let mut prepared = model.prepare(&[Some(x)], &[Some(vec![4])]).unwrap();
         let mut arguments = prepared.arguments(&Call::default());
         let cancel = 1;
@@ -261,7 +260,7 @@ fn a_model_of_texts_is_cancelled_between_its_nodes() {
     let models = Models::load(&library).unwrap();
     let model = models.get("texts").unwrap();
     let texts = ["of more than a few bytes", "that need memory"];
-    let x = onnxc::graph::Tensor::from_texts(&[2], &texts);
+    let x = onnxc_ir::graph::Tensor::from_texts(&[2], &texts);
     let mut prepared = model.prepare(&[Some(x)], &[Some(vec![2])]).unwrap();
     let mut arguments = prepared.arguments(&Call::default());
     let caller = Canceller { own: arguments.options, cancel: AtomicI32::new(0), blocks: AtomicI32::new(0) };
@@ -329,7 +328,7 @@ fn a_model_worth_threads_keeps_the_promises() {
     native::link(&[write(artifact, dir.path())], &library).unwrap();
     let models = Models::load(&library).unwrap();
     let x: Vec<f32> = (0..8 * 40 * 40).map(|at| (at % 17) as f32 - 8.0).collect();
-    let x = onnxc::graph::Tensor::from_slice(&[1, 8, 40, 40], &x);
+    let x = onnxc_ir::graph::Tensor::from_slice(&[1, 8, 40, 40], &x);
     let findings =
         abi::check(&models.get("busy").unwrap(), &[Some(x)], &[Some(vec![1, 32, 40, 24])]).unwrap();
     assert!(findings.refused >= 20, "{}", findings.refused);
@@ -355,11 +354,11 @@ fn bodies_that_nest_deep_need_little_stack() {
     native::link(std::slice::from_ref(&object), &library).unwrap();
     let models = Models::load(&library).unwrap();
     let values: Vec<f32> = (0..32).map(|at| at as f32 - 16.0).collect();
-    let x = onnxc::graph::Tensor::from_slice(&[4, 8], &values);
-    let inputs = [Some(x), Some(onnxc::graph::Tensor::scalar(true))];
+    let x = onnxc_ir::graph::Tensor::from_slice(&[4, 8], &values);
+    let inputs = [Some(x), Some(onnxc_ir::graph::Tensor::scalar(true))];
     let findings = abi::check(&models.get("nested").unwrap(), &inputs, &[Some(vec![4, 8])]).unwrap();
     let relu: Vec<f32> = values.iter().map(|x| x.max(0.0)).collect();
-    assert_eq!(findings.outputs, [onnxc::graph::Tensor::from_slice(&[4, 8], &relu)]);
+    assert_eq!(findings.outputs, [onnxc_ir::graph::Tensor::from_slice(&[4, 8], &relu)]);
     println!("200 bodies: {} bytes of stack", findings.stack);
     assert!(findings.stack <= stack::LIMIT);
     let refused = compile(300);

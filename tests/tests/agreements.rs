@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use onnxc::cli::session::Loaded;
-use onnxc::graph::{DType, Tensor};
 use onnxc::native::Call;
+use onnxc_ir::graph::{DType, Tensor};
 use onnxc_proto::build::{self, int, node, value};
 use onnxc_proto::{AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use onnxc_runtime_support::Pool;
@@ -700,7 +700,7 @@ fn failures_for_data_have_names_and_values() {
         if alone != shared {
             problems.push(format!("{op}: `{alone}` on one thread, `{shared}` on several"));
         }
-        let interpreted = onnxc::interp::run(&loaded.graph, &inputs);
+        let interpreted = onnxc_ir::interp::run(&loaded.graph, &inputs);
         let interpreted = interpreted.err().map_or_else(|| "it runs".to_string(), |error| error.to_string());
         for message in [alone, interpreted] {
             let lacks = |text: &&&str| !message.contains(**text);

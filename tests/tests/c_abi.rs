@@ -6,15 +6,15 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use onnxc::codegen::emit::{self, Artifact, Options, Source};
-use onnxc::codegen::kernels::{KernelVersion, Kernels};
-use onnxc::graph::{
+use onnxc::native::{self, Call};
+use onnxc_backend::codegen::kernels::{KernelVersion, Kernels};
+use onnxc_ir::graph::{
     Builder, DType, Dim, Graph, MapFn, NodeId, Op, Origin, OriginId, Sym, Symbol, Tensor, TensorType, ValueId,
 };
-use onnxc::native::{self, Call};
-use onnxc::scalar::BinaryFn;
-use onnxc::schedule::{Group, GroupId, GroupKind, Place, Program, Scratch, Step, control_scratch};
-use onnxc::target::Target;
+use onnxc_ir::scalar::BinaryFn;
+use onnxc_machine::target::Target;
+use onnxc_object::emit::{self, Artifact, Options, Source};
+use onnxc_schedule::{Group, GroupId, GroupKind, Place, Program, Scratch, Step, control_scratch};
 use onnxc_tests::abi;
 use onnxc_tests::object::{c_kernel, host, include_dir, must, run_c, runtime, source, write};
 use onnxc_tests::sample_models::any_rank;
@@ -60,7 +60,7 @@ impl Model {
         write(self.emit(&portable(), &options).unwrap(), dir)
     }
 
-    fn emit(&self, target: &Target, options: &Options) -> onnxc::error::Result<Artifact> {
+    fn emit(&self, target: &Target, options: &Options) -> onnxc_ir::error::Result<Artifact> {
         let Model { graph, program, kernels } = self;
         emit::emit(&[Source { suffix: "", graph, program, kernels }], target, options)
     }
@@ -290,18 +290,23 @@ fn bounds_that_multiply_are_allocated_at_their_sizes() {
 
 #[test]
 fn outputs_have_the_rank_of_the_run_and_nothing_leaks() {
-    let import =
-        onnxc::import::import(&any_rank(), &Default::default(), &onnxc::import::NoExternalData).unwrap();
+    let import = onnxc_import::import(
+        &any_rank(),
+        &Default::default(),
+        &onnxc_import::NoExternalData,
+        &onnxc::operators(),
+    )
+    .unwrap();
     run_graph("any_rank", &import.graph);
 }
 
 /// Compiles a graph in its text form and runs the C program of its name with it.
 fn run_text(name: &str, text: &str) {
-    run_graph(name, &onnxc::graph::parse::parse(text).unwrap());
+    run_graph(name, &onnxc_ir::graph::parse::parse(text).unwrap());
 }
 
 fn run_graph(name: &str, graph: &Graph) {
-    assert_eq!(onnxc::graph::verify::verify(graph), Ok(()));
+    assert_eq!(onnxc_ir::graph::verify::verify(graph), Ok(()));
     let dir = tempfile::tempdir().unwrap();
     for opt_level in [0, 3] {
         let options = onnxc::Options { opt_level, ..onnxc::Options::new(name, host()) };
@@ -454,9 +459,9 @@ fn a_level_that_the_target_lacks_is_an_error() {
     let mut model = two_level_model(dir.path());
     let error = |model: &Model, target: &Target| model.emit(target, &Options::default()).err().unwrap();
     let single = Target { upgrades: vec![], ..portable() };
-    assert_eq!(error(&model, &single).kind, onnxc::error::Kind::Internal);
+    assert_eq!(error(&model, &single).kind, onnxc_ir::error::Kind::Internal);
     model.kernels.groups.values_mut().for_each(|kernel| drop(kernel.versions.remove(0)));
-    assert_eq!(error(&model, &portable()).kind, onnxc::error::Kind::Internal);
+    assert_eq!(error(&model, &portable()).kind, onnxc_ir::error::Kind::Internal);
 }
 
 /// One word is the exception: what the test of the processor found, in objects that choose by it.
@@ -572,7 +577,7 @@ fn other_targets_give_objects() {
     let Err(error) = model.emit(&target, &Options::default()) else {
         panic!("a 32-bit target gave an object");
     };
-    assert_eq!(error.kind, onnxc::error::Kind::Unsupported);
+    assert_eq!(error.kind, onnxc_ir::error::Kind::Unsupported);
 }
 
 #[test]
@@ -584,7 +589,7 @@ fn a_size_that_no_input_decides_is_an_error() {
     let Err(error) = model.emit(&host(), &Options::default()) else {
         panic!("an undecided size was accepted");
     };
-    assert_eq!(error.kind, onnxc::error::Kind::Unsupported, "{error}");
+    assert_eq!(error.kind, onnxc_ir::error::Kind::Unsupported, "{error}");
 }
 
 #[test]
@@ -595,5 +600,5 @@ fn a_step_without_kernel_is_an_error() {
     let Err(error) = model.emit(&host(), &Options::default()) else {
         panic!("a step without kernel was accepted");
     };
-    assert_eq!(error.kind, onnxc::error::Kind::Internal, "{error}");
+    assert_eq!(error.kind, onnxc_ir::error::Kind::Internal, "{error}");
 }

@@ -32,8 +32,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 use onnxc::files::external::ExternalFiles;
-use onnxc::graph::Tensor;
-use onnxc::import::{ImportOptions, NoExternalData, import};
+use onnxc_import::{ImportOptions, NoExternalData, import};
+use onnxc_ir::graph::Tensor;
 use onnxc_proto::{GraphProto, ModelProto, NodeProto};
 use prost::Message;
 
@@ -164,14 +164,14 @@ enum Said {
 
 fn said(row: &Row, folder: &Path, strict: bool) -> Said {
     let texts =
-        |errors: Vec<onnxc::error::Error>| Said::Errors(errors.iter().map(ToString::to_string).collect());
+        |errors: Vec<onnxc_ir::error::Error>| Said::Errors(errors.iter().map(ToString::to_string).collect());
     let model = match onnxc::decode(Bytes::from(row.bytes.clone())) {
         Ok(model) => model,
         Err(error) => return texts(vec![error]),
     };
     let options = ImportOptions { strict, ..row.options.clone() };
     let external = ExternalFiles::new(folder, None).unwrap();
-    match import(&model, &options, &external) {
+    match import(&model, &options, &external, &onnxc::operators()) {
         Ok(import) => Said::Accepted {
             rules: import.warnings.iter().map(|warning| warning.rule.id()).collect(),
             notes: import.notes,
@@ -282,8 +282,8 @@ fn every_clause_has_a_row() {
 fn results(model: &str, edit: impl FnOnce(&mut ModelProto), x: &Tensor) -> Tensor {
     let mut model = text::model(model);
     edit(&mut model);
-    let import = import(&model, &ImportOptions::default(), &NoExternalData).unwrap();
-    onnxc::interp::run(&import.graph, std::slice::from_ref(x)).unwrap().remove(0)
+    let import = import(&model, &ImportOptions::default(), &NoExternalData, &onnxc::operators()).unwrap();
+    onnxc_ir::interp::run(&import.graph, std::slice::from_ref(x)).unwrap().remove(0)
 }
 
 /// The definition that counts among two, and the one that is not read, are as the warning says: as in ONNX Runtime, except for two versions

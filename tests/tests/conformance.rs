@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use onnxc::native;
-use onnxc::target::Target;
+use onnxc_machine::target::Target;
 use onnxc_tests::compile::{Code, Failure, compile_for};
 use onnxc_tests::expected::{self, Outcome};
 use onnxc_tests::harness::{Runner, link_batch};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use onnxc::target::Target;
+use onnxc_machine::target::Target;
 use onnxc_tests::differential::{Plan, Summary, run};
 use onnxc_tests::harness::Runner;
 
@@ -35,7 +35,8 @@ fn drawn_models_of_microsoft_agree_with_definitions_and_onnx_runtime() {
     if std::arch::is_x86_feature_detected!("avx512vnni") {
         assert!(summary.peers.is_empty(), "{summary}");
     }
-    let rows = onnxc::op::rows().filter(|row| row.domain == "com.microsoft").map(|row| row.name);
+    let operators = onnxc::operators();
+    let rows = operators.rows().filter(|row| row.domain == "com.microsoft").map(|row| row.name);
     let drawn: BTreeSet<&str> = summary.covered.iter().filter_map(|pair| pair.split('-').next()).collect();
     // Texts are not drawn: what ONNX Runtime makes of some is among the row's own tests.
     let rows = rows.filter(|name| *name != "Tokenizer");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use onnxc::graph::{Dim, Sym};
+use onnxc_ir::graph::{Dim, Sym};
 use onnxc_tests::object::{must, run_c, source};
 use onnxc_tests::onnx_env::WHEEL;
 use onnxc_tests::prefix::root;

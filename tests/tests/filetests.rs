@@ -5,20 +5,24 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use onnxc::error::Kind;
-use onnxc::graph::dim::Sym;
-use onnxc::graph::parse::parse;
-use onnxc::graph::print::to_text;
-use onnxc::graph::verify::verify;
-use onnxc::graph::{DType, Dim, Graph, Tensor, TensorType};
-use onnxc::host;
-use onnxc::interp;
-use onnxc::loops::{self, Kernel, program};
-use onnxc::pass::{self, Options, PackPolicy, Precision};
-use onnxc::schedule::{self, Program};
-use onnxc::target::Target;
-use onnxc::tuning::Settings;
-use onnxc::vector::{self, ir::Func};
+use onnxc_backend::vector;
+use onnxc_ir::error::Kind;
+use onnxc_ir::graph::dim::Sym;
+use onnxc_ir::graph::parse::parse;
+use onnxc_ir::graph::print::to_text;
+use onnxc_ir::graph::verify::verify;
+use onnxc_ir::graph::{DType, Dim, Graph, Tensor, TensorType};
+use onnxc_ir::interp;
+use onnxc_loops as loops;
+use onnxc_loops::{Kernel, program};
+use onnxc_machine::target::Target;
+use onnxc_machine::vector::ir::Func;
+use onnxc_object::host;
+use onnxc_passes as pass;
+use onnxc_passes::{Options, PackPolicy, Precision};
+use onnxc_schedule as schedule;
+use onnxc_schedule::Program;
+use onnxc_tuning::Settings;
 
 /// A file, taken apart.
 struct Case {
@@ -205,7 +209,7 @@ fn wide_target(cpu: &str) -> Result<Target, String> {
 
 /// What settings were refused with, and the kernels of a graph, one after the other.
 fn run_lower_case(graph: &Graph, cpu: Option<&str>, case: &Case) -> Result<String, String> {
-    let text = |error: onnxc::error::Error| error.to_string();
+    let text = |error: onnxc_ir::error::Error| error.to_string();
     let target = match cpu {
         Some(cpu) => wide_target(cpu)?,
         None => Target::parse("x86_64-unknown-linux-gnu", Some("x86-64-v3")).map_err(text)?,
@@ -260,7 +264,7 @@ fn scheduled(graph: &Graph, tuning: &[Tuning]) -> Result<Program, String> {
 
 /// The groups of a graph as verified kernels.
 fn lower(graph: &Graph, target: &Target, tuning: &[Tuning]) -> Result<(Program, Vec<Kernel>), String> {
-    let text = |error: onnxc::error::Error| error.to_string();
+    let text = |error: onnxc_ir::error::Error| error.to_string();
     let program = scheduled(graph, tuning)?;
     let mut kernels = Vec::new();
     for (id, group) in program.groups.iter() {
@@ -273,7 +277,7 @@ fn lower(graph: &Graph, target: &Target, tuning: &[Tuning]) -> Result<(Program, 
 
 /// The vector IR of a graph's kernels. It is read again, verified and, if it is little-endian, run.
 fn run_vector_case(graph: &Graph, cpu: &str) -> Result<String, String> {
-    let text = |error: onnxc::error::Error| error.to_string();
+    let text = |error: onnxc_ir::error::Error| error.to_string();
     let target = wide_target(cpu)?;
     let isa = target.wide.unwrap_or(target.narrow);
     let (program, kernels) = lower(graph, &target, &[])?;
@@ -282,12 +286,13 @@ fn run_vector_case(graph: &Graph, cpu: &str) -> Result<String, String> {
     for mut kernel in kernels {
         loops::math::expand(&mut kernel);
         let once = vector::lower(&kernel, isa)?.to_string();
-        let func = vector::parse::parse(&once).map_err(text)?;
+        let func = onnxc_machine::vector::parse::parse(&once).map_err(text)?;
         let again = func.to_string();
         if again != once {
             return Err(format!("{once}was read as\n{again}"));
         }
-        vector::verify::verify(&func).and_then(|()| vector::verify::check(&func, isa))?;
+        onnxc_machine::vector::verify::verify(&func)
+            .and_then(|()| onnxc_machine::vector::verify::check(&func, isa))?;
         printed.push_str(&format!("// {}\n{once}", kernel.name));
         functions.push((kernel, func));
     }
@@ -300,7 +305,7 @@ fn run_vector_case(graph: &Graph, cpu: &str) -> Result<String, String> {
         let value = |dim: &Dim| dim.eval(symbols).unwrap_or_default();
         let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (value(lo), value(hi)));
         let dims: Vec<i64> = (0..16).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect();
-        Ok(vector::interp::run(func, buffers, &dims, range)? as u32)
+        Ok(onnxc_machine::vector::interp::run(func, buffers, &dims, range)? as u32)
     };
     for seed in 1..=2 {
         same_meaning(graph, &|inputs| program::run(graph, &program, &functions, inputs, execute), seed)?;
@@ -310,7 +315,7 @@ fn run_vector_case(graph: &Graph, cpu: &str) -> Result<String, String> {
 
 /// The host program of a graph, for x86-64-v3. It is read again, verified and run, its kernels as loop nests.
 fn run_host_case(graph: &Graph) -> Result<String, String> {
-    let text = |error: onnxc::error::Error| error.to_string();
+    let text = |error: onnxc_ir::error::Error| error.to_string();
     let options = onnxc::Options::new(
         "model",
         Target::parse("x86_64-unknown-linux-gnu", Some("x86-64-v3")).map_err(text)?,
@@ -335,7 +340,7 @@ fn run_host_case(graph: &Graph) -> Result<String, String> {
     let run: host::interp::model::RunKernel<'_> = &|(id, _), buffers, words, _| {
         let value = |sym: Sym| words.get(sym.as_u32() as usize).copied();
         let kernel = &kernels[id.as_u32() as usize];
-        onnxc::loops::interp::run(kernel, buffers, &value).map(|code| code as i32)
+        onnxc_loops::interp::run(kernel, buffers, &value).map(|code| code as i32)
     };
     for seed in 1..=2 {
         same_meaning(
@@ -346,8 +351,8 @@ fn run_host_case(graph: &Graph) -> Result<String, String> {
                 let outcome = model.call(model.arguments(&inputs, &shapes)?, run)?;
                 match outcome.status {
                     0 => Ok(outcome.outputs),
-                    status => Err(onnxc::error::Error::internal(
-                        onnxc::error::Stage::Run,
+                    status => Err(onnxc_ir::error::Error::internal(
+                        onnxc_ir::error::Stage::Run,
                         format!("status {status}: {}", outcome.message),
                     )),
                 }
@@ -421,7 +426,7 @@ impl Noise {
 /// Whether `after` gives what the graph gives, on random inputs.
 fn same_meaning(
     before: &Graph,
-    after: &dyn Fn(&[Tensor]) -> onnxc::error::Result<Vec<Tensor>>,
+    after: &dyn Fn(&[Tensor]) -> onnxc_ir::error::Result<Vec<Tensor>>,
     seed: u64,
 ) -> Result<(), String> {
     let mut noise = Noise(seed);

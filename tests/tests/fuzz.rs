@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use bytes::Bytes;
-use onnxc::error::Kind;
-use onnxc::import::{ImportOptions, NoExternalData, import};
+use onnxc_import::{ImportOptions, NoExternalData, import};
+use onnxc_ir::error::Kind;
 use onnxc_proto::Budget;
 
 #[test]
@@ -18,7 +18,7 @@ fn mutated_models_compile_or_are_refused() {
 }
 
 /// Reads a text and prints it, and reads that.
-fn turns<T: ToString>(text: &str, parse: impl Fn(&str) -> onnxc::error::Result<T>) -> bool {
+fn turns<T: ToString>(text: &str, parse: impl Fn(&str) -> onnxc_ir::error::Result<T>) -> bool {
     let Ok(read) = parse(text) else { return false };
     let printed = read.to_string();
     let again = parse(&printed).unwrap_or_else(|error| panic!("{error} in\n{printed}"));
@@ -48,7 +48,7 @@ fn the_corpora_of_the_fuzzers_are_handled() {
     }
     let imported = files("import").into_iter().map(|file| {
         let model = onnxc_proto::decode(Bytes::from(file), &Budget::default()).unwrap();
-        let graph = import(&model, &ImportOptions::default(), &NoExternalData);
+        let graph = import(&model, &ImportOptions::default(), &NoExternalData, &onnxc::operators());
         let errors = graph.as_ref().err().into_iter().flatten();
         errors.for_each(|error| assert!(error.kind != Kind::Internal, "{error}"));
         graph.is_ok()
@@ -57,10 +57,10 @@ fn the_corpora_of_the_fuzzers_are_handled() {
     let mut read = [0; 4];
     for text in files("texts") {
         let text = String::from_utf8(text).unwrap();
-        read[0] += i32::from(turns(&text, onnxc::graph::parse::parse));
-        read[1] += i32::from(turns(&text, onnxc::loops::parse::parse));
-        read[2] += i32::from(turns(&text, onnxc::vector::parse::parse));
-        read[3] += i32::from(turns(&text, onnxc::host::parse::parse));
+        read[0] += i32::from(turns(&text, onnxc_ir::graph::parse::parse));
+        read[1] += i32::from(turns(&text, onnxc_loops::parse::parse));
+        read[2] += i32::from(turns(&text, onnxc_machine::vector::parse::parse));
+        read[3] += i32::from(turns(&text, onnxc_object::host::parse::parse));
     }
     assert!(read.iter().all(|&read| read > 0), "graphs, loops, vector code and host programs: {read:?}");
 }

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use onnxc::Compiled;
 use onnxc::cli::session::Loaded;
-use onnxc::error::Error;
-use onnxc::graph::{DType, Tensor};
 use onnxc::native::{self, Call};
-use onnxc::target::Target;
+use onnxc_ir::error::Error;
+use onnxc_ir::graph::{DType, Tensor};
+use onnxc_machine::target::Target;
 use onnxc_proto::attribute_proto::AttributeType;
 use onnxc_proto::build::{self, f32_tensor, f32_value, i64_tensor, int, node, opset, value};
 use onnxc_proto::{AttributeProto, GraphProto, ModelProto, NodeProto};

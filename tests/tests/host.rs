@@ -1,9 +1,9 @@
 //! The interpreter of host programs against machine code: results, refusals and their messages are the same, bit for bit.
 //! The whole official suite runs in the interpreter in `conformance`.
 
-use onnxc::graph::{Builder, DType, Graph, Origin, Tensor, TensorType};
-use onnxc::import::{NoExternalData, import};
 use onnxc::native::{self, Models};
+use onnxc_import::{NoExternalData, import};
+use onnxc_ir::graph::{Builder, DType, Graph, Origin, Tensor, TensorType};
 use onnxc_proto::build;
 use onnxc_tests::compile::compile_for;
 use onnxc_tests::interpreted::Interpreted;
@@ -21,7 +21,7 @@ fn graph(name: &str) -> String {
 }
 
 fn with_both(text: &str, body: impl Fn(&native::Model<'_>, &Interpreted<'_>)) {
-    with_graph(onnxc::graph::parse::parse(text).unwrap(), body);
+    with_graph(onnxc_ir::graph::parse::parse(text).unwrap(), body);
 }
 
 fn with_graph(graph: Graph, body: impl Fn(&native::Model<'_>, &Interpreted<'_>)) {
@@ -74,7 +74,7 @@ fn sizes_that_data_decide() {
 
 #[test]
 fn ranks_that_the_run_decides() {
-    let graph = import(&any_rank(), &Default::default(), &NoExternalData).unwrap().graph;
+    let graph = import(&any_rank(), &Default::default(), &NoExternalData, &onnxc::operators()).unwrap().graph;
     with_graph(graph, |model, interpreted| {
         for n in 0..4 {
             let x = Tensor::from_slice(&[2, n, 3], &(0..6 * n as i64).collect::<Vec<_>>());
@@ -124,7 +124,8 @@ fn refusals() {
             assert!(result.as_ref().is_ok_and(|&calls| calls >= 30), "{name}: {result:?}");
         });
     };
-    let any_rank = import(&any_rank(), &Default::default(), &NoExternalData).unwrap().graph;
+    let any_rank =
+        import(&any_rank(), &Default::default(), &NoExternalData, &onnxc::operators()).unwrap().graph;
     let inputs = [Tensor::from_slice(&[2, 1, 3], &[5i64; 6]), Tensor::scalar(false)];
     with_graph(any_rank, |model, interpreted| {
         let shapes = [Some(vec![2, 3]), Some(vec![3])];

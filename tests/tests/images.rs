@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use onnxc::cli::session::Loaded;
-use onnxc::graph::{DType, Tensor};
-use onnxc::interp;
 use onnxc::native::{self, Call};
-use onnxc::target::Target;
+use onnxc_ir::graph::{DType, Tensor};
+use onnxc_ir::interp;
+use onnxc_machine::target::Target;
 use onnxc_proto::build;
 use onnxc_proto::{AttributeProto, NodeProto, attribute_proto::AttributeType};
 use onnxc_runtime_images::decode;

@@ -7,12 +7,13 @@ use std::arch::is_x86_feature_detected as has;
 use std::time::Instant;
 
 use onnxc::cli::session::Loaded;
-use onnxc::codegen::kernels::Kernels;
-use onnxc::graph::{DType, Tensor};
-use onnxc::import::NoExternalData;
 use onnxc::native::{self, Call};
-use onnxc::target::Target;
-use onnxc::{Compiled, Options, Quiet, interp};
+use onnxc::{Compiled, Options, Quiet};
+use onnxc_backend::codegen::kernels::Kernels;
+use onnxc_import::NoExternalData;
+use onnxc_ir::graph::{DType, Tensor};
+use onnxc_ir::interp;
+use onnxc_machine::target::Target;
 use onnxc_proto::build::{self, int, ints, node};
 use onnxc_proto::{ModelProto, TensorProto};
 use prost::Message;

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use onnxc::graph::{DType, Tensor};
-use onnxc::target::Target;
+use onnxc_ir::graph::{DType, Tensor};
+use onnxc_machine::target::Target;
 use onnxc_proto::build;
 use onnxc_tests::compile::compile_to;
 use onnxc_tests::expected::Outcome;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use onnxc::target::Target;
+use onnxc_machine::target::Target;
 use onnxc_tests::emulator::{self, INCOMPLETE, WITH_AVX2, WITHOUT_AVX2};
 use onnxc_tests::expected::Outcome;
 use onnxc_tests::harness::{Runner, link_batch};

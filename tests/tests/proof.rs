@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use onnxc::target::Target;
+use onnxc_machine::target::Target;
 use onnxc_tests::compile::Code;
 use onnxc_tests::differential::{Plan, Summary, run_numbers};
 use onnxc_tests::expected::Outcome;

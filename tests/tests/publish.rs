@@ -9,7 +9,23 @@ use onnxc_tests::object::{cargo, must};
 use onnxc_tests::prefix::root;
 use onnxc_tests::sample_models;
 
-const CRATES: [&str; 4] = ["onnxc-proto", "onnxc-runtime-support", "onnxc-runtime-images", "onnxc"];
+const CRATES: [&str; 15] = [
+    "onnxc-proto",
+    "onnxc-runtime-support",
+    "onnxc-runtime-images",
+    "onnxc-ir",
+    "onnxc-machine",
+    "onnxc-tuning",
+    "onnxc-schedule",
+    "onnxc-passes",
+    "onnxc-loops",
+    "onnxc-ops",
+    "onnxc-contrib",
+    "onnxc-import",
+    "onnxc-backend",
+    "onnxc-object",
+    "onnxc",
+];
 
 /// The files on the page of the Rust guide, and the output that it states for the program.
 fn guide(dir: &Path) -> String {

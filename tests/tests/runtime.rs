@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use onnxc::error::Error;
-use onnxc::import::{Import, ImportOptions, NoExternalData, import};
-use onnxc::target::Target;
+use onnxc_import::{Import, ImportOptions, NoExternalData, import};
+use onnxc_ir::error::Error;
+use onnxc_machine::target::Target;
 use onnxc_tests::compile::Code;
 use onnxc_tests::expected::Outcome;
 use onnxc_tests::harness::{Runner, link_batch};
@@ -65,7 +65,7 @@ fn check_both(cases: &[Case], folder: &Path) {
 fn import_of(case: &Case, strict: bool) -> Result<Import, Vec<Error>> {
     let bytes = fs::read(case.model()).unwrap();
     let model = onnxc_proto::decode(bytes.into(), &Default::default()).unwrap();
-    import(&model, &ImportOptions { strict, ..Default::default() }, &NoExternalData)
+    import(&model, &ImportOptions { strict, ..Default::default() }, &NoExternalData, &onnxc::operators())
 }
 
 #[test]

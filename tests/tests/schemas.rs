@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use onnxc::graph::DType;
-use onnxc::op::item::Kind;
-use onnxc::op::{self, Arity, AttrDefault, OpDef, Param};
+use onnxc_ir::graph::DType;
+use onnxc_ops::item::Kind;
+use onnxc_ops::{Arity, AttrDefault, OpDef, Param};
 use onnxc_tests::onnx_env;
 use serde::Deserialize;
 use serde_json::Value;
@@ -151,7 +151,7 @@ fn tolerated_rows_agree_with_the_schemas_of_onnx_runtime() {
     let text = onnx_env::PEERS.run_script("dump_schemas.py", &[""]).expect("ONNX Runtime lists its schemas");
     let schemas: Vec<Schema> = serde_json::from_str(&text).expect("the list parses");
     let mut problems = Vec::new();
-    for op::unreleased::Tolerated { row, until } in op::unreleased::ROWS {
+    for onnxc_ops::unreleased::Tolerated { row, until } in onnxc_ops::unreleased::ROWS {
         let versions = || schemas.iter().filter(|schema| schema.name == row.name);
         let Some(schema) = versions().find(|schema| schema.since == row.since) else {
             problems.push(format!("{}: there is no such schema", row.name));
@@ -162,7 +162,7 @@ fn tolerated_rows_agree_with_the_schemas_of_onnx_runtime() {
         compare_params("outputs", row.outputs, &schema.outputs, &mut found);
         compare_attributes(row, schema, &mut found);
         // The types of an operator that the standard has are what ONNX Runtime does not check.
-        if op::lookup("", row.name, row.since).is_none() {
+        if onnxc::operators().lookup("", row.name, row.since).is_none() {
             compare_types(row, schema, &mut found);
         }
         problems.extend(found.into_iter().map(|problem| format!("{}: {problem}", row.name)));
@@ -184,7 +184,8 @@ fn compare_all(text: &str) -> usize {
         .map(|schema| ((schema.domain.as_str(), schema.name.as_str(), schema.since), schema))
         .collect();
     // Rows of other domains have no schema here.
-    let of_rows: BTreeMap<(&str, &str, u32), &OpDef> = op::rows()
+    let of_rows: BTreeMap<(&str, &str, u32), &OpDef> = onnxc::operators()
+        .rows()
         .filter(|row| domains.contains(row.domain))
         .map(|row| ((row.domain, row.name, row.since), row))
         .collect();
@@ -211,7 +212,7 @@ fn compare_all(text: &str) -> usize {
 #[test]
 fn the_page_of_operators_is_up_to_date() {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../OPERATORS.md");
-    let text = op::markdown();
+    let text = onnxc::operators().markdown();
     if std::env::var_os("UPDATE_EXPECT").is_some_and(|value| value == "1") {
         std::fs::write(&page, &text).unwrap();
     }

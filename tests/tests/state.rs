@@ -5,12 +5,12 @@
 use std::str::FromStr;
 
 use onnxc::cli::session::Loaded;
-use onnxc::graph::state::{Choice, Pair};
-use onnxc::graph::{DType, Graph, Tensor};
-use onnxc::interp;
 use onnxc::native::{self, Call};
-use onnxc::target::Target;
 use onnxc::{Compiled, Options, Quiet};
+use onnxc_ir::graph::state::{Choice, Pair};
+use onnxc_ir::graph::{DType, Graph, Tensor};
+use onnxc_ir::interp;
+use onnxc_machine::target::Target;
 use onnxc_proto::build::{self, f32_value, ints, node};
 use onnxc_proto::{GraphProto, ModelProto};
 use onnxc_runtime_support::{Options as RunOptions, Status, abi};
@@ -72,10 +72,10 @@ fn all() -> Choice {
 }
 
 fn compile(model: &ModelProto, state: Choice, target: Target, opt_level: u8) -> Result<Compiled, String> {
-    let import = onnxc::import::ImportOptions { state, ..Default::default() };
+    let import = onnxc_import::ImportOptions { state, ..Default::default() };
     let options = Options { opt_level, import, ..Options::new("model", target) };
     let bytes = model.encode_to_vec().into();
-    onnxc::compile(bytes, &onnxc::import::NoExternalData, &options, &mut Quiet)
+    onnxc::compile(bytes, &onnxc_import::NoExternalData, &options, &mut Quiet)
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
@@ -507,7 +507,7 @@ fn making_a_state_checks_what_it_is_given() {
 #[test]
 fn pairs_are_found_by_their_names() {
     let plain = compile(&decoder(), Choice::default(), Target::host().unwrap(), 0).unwrap();
-    let found = onnxc::graph::state::pairs_of(&plain.graph);
+    let found = onnxc_ir::graph::state::pairs_of(&plain.graph);
     let text: Vec<String> = found.iter().map(ToString::to_string).collect();
     assert_eq!(text, ["past.key=present.key", "past.value=present.value"]);
     let states = compile(&decoder(), Choice { found: true, ..Choice::default() }, Target::host().unwrap(), 3);
@@ -586,7 +586,7 @@ fn inputs_alone_are_read_where_they_lie() {
     for (length, sizes) in [("frames", &[1, 16, 37][..]), ("21", &[21])] {
         let model = with_cross_attention(length);
         let plain = compile(&model, Choice::default(), Target::host().unwrap(), 0).unwrap();
-        let found = onnxc::graph::state::pairs_of(&plain.graph);
+        let found = onnxc_ir::graph::state::pairs_of(&plain.graph);
         let text: Vec<String> = found.iter().map(ToString::to_string).collect();
         let pairs = [
             "past.key=present.key",
@@ -645,14 +645,14 @@ fn inputs_alone_are_read_where_they_lie() {
 /// `onnxc_state_set` and `onnxc_state_get`, and where elements lie.
 #[test]
 fn tensors_in_a_block_in_c() {
-    let import = onnxc::import::ImportOptions {
+    let import = onnxc_import::ImportOptions {
         state: Choice { found: true, ..Choice::default() },
         ..Default::default()
     };
     let target = native_target();
     let options = Options { import, ..Options::new("state", target) };
     let model = with_cross_attention("frames").encode_to_vec().into();
-    let compiled = onnxc::compile(model, &onnxc::import::NoExternalData, &options, &mut Quiet).unwrap();
+    let compiled = onnxc::compile(model, &onnxc_import::NoExternalData, &options, &mut Quiet).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let object = object::write(compiled.artifact().unwrap(), dir.path());
     assert_eq!(object::run_c(dir.path(), &object::source("state.c"), &[object], &[]), "ok");

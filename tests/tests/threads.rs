@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use onnxc::cli::data;
 use onnxc::cli::session::Loaded;
-use onnxc::graph::Tensor;
 use onnxc::native::{self, Call};
+use onnxc_ir::graph::Tensor;
 use onnxc_proto::ModelProto;
 use onnxc_proto::build::{self, f32_value, ints, node};
 use onnxc_runtime_support::Pool;

@@ -4,10 +4,10 @@
 use std::time::Instant;
 
 use onnxc::cli::session::Loaded;
-use onnxc::graph::{DType, Tensor};
-use onnxc::interp;
 use onnxc::native::{self, Call};
-use onnxc::target::Target;
+use onnxc_ir::graph::{DType, Tensor};
+use onnxc_ir::interp;
+use onnxc_machine::target::Target;
 use onnxc_proto::attribute_proto::AttributeType;
 use onnxc_proto::build::{self, int, ints, node, untyped, value};
 use onnxc_proto::{AttributeProto, ModelProto, NodeProto, ValueInfoProto};

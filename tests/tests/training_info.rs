@@ -9,12 +9,12 @@ use std::process::Command;
 use std::time::Instant;
 
 use onnxc::cli::session::{Loaded, LoadedEntry};
-use onnxc::graph::{DType, Graph, Tensor};
-use onnxc::import::{ImportOptions, NoExternalData};
-use onnxc::interp;
 use onnxc::native::{self, Block, Call, Memory, Model};
-use onnxc::target::Target;
 use onnxc::{Compiled, Options, Quiet};
+use onnxc_import::{ImportOptions, NoExternalData};
+use onnxc_ir::graph::{DType, Graph, Tensor};
+use onnxc_ir::interp;
+use onnxc_machine::target::Target;
 use onnxc_proto::{GraphProto, ModelProto, StringStringEntryProto, TrainingInfoProto, build};
 use onnxc_runtime_support::{Options as RunOptions, Status};
 use onnxc_tests::abi::check;

@@ -1,8 +1,8 @@
 //! Values other than tensors, from a model to a C program; values that levels of optimization may not change.
 
-use onnxc::graph::{DType, Tensor};
-use onnxc::interp;
-use onnxc::target::Target;
+use onnxc_ir::graph::{DType, Tensor};
+use onnxc_ir::interp;
+use onnxc_machine::target::Target;
 use onnxc_proto::tensor_proto::DataType;
 use onnxc_proto::type_proto::{self, Value};
 use onnxc_proto::{GraphProto, TensorProto, TypeProto, build};

@@ -9,10 +9,9 @@ use std::time::Instant;
 
 use onnxc::cli::data;
 use onnxc::cli::session::Loaded;
-use onnxc::graph::state::{Choice, Pair};
 use onnxc::native::{self, Call};
-use onnxc::op;
-use onnxc::target::Target;
+use onnxc_ir::graph::state::{Choice, Pair};
+use onnxc_machine::target::Target;
 use onnxc_proto::NodeProto;
 use onnxc_tests::compile::{Code, compile, compile_with_state};
 use onnxc_tests::expected::{self, Outcome};
@@ -164,7 +163,8 @@ fn missing_operators(model: &[u8]) -> BTreeSet<(String, String)> {
     open.extend(model.functions.iter().flat_map(|function| &function.node));
     let mut missing = BTreeSet::new();
     while let Some(node) = open.pop() {
-        let known = op::rows().any(|row| (row.domain, row.name) == (node.domain(), node.op_type()));
+        let known =
+            onnxc::operators().rows().any(|row| (row.domain, row.name) == (node.domain(), node.op_type()));
         if !known && !functions.contains(&(node.domain(), node.op_type())) {
             missing.insert((node.domain().to_string(), node.op_type().to_string()));
         }

@@ -27,14 +27,15 @@ use std::{env, fmt};
 use bytes::Bytes;
 use target_lexicon::Triple;
 
-use crate::codegen::emit::identifier;
-use crate::error::{Error, Kind, Result, Stage};
 use crate::files::Mapped;
 use crate::files::external::ExternalFiles;
-use crate::graph::state::Choice;
-use crate::import::{self, ExternalData, ImportOptions};
-use crate::target::{Goal, Target};
 use crate::{Options, Precision, Quiet};
+use onnxc_import as import;
+use onnxc_import::{ExternalData, ImportOptions};
+use onnxc_ir::error::{Error, Kind, Result, Stage};
+use onnxc_ir::graph::state::Choice;
+use onnxc_machine::target::{Goal, Target};
+use onnxc_object::emit::identifier;
 
 /// Compiles a model with the default options; see [`Builder::compile`].
 pub fn build(model: impl AsRef<Path>) -> std::result::Result<Files, Failure> {

@@ -17,11 +17,11 @@ use std::fmt::Write as _;
 use names::{KEYWORDS, distinct, line, struct_name};
 use port::{Holds, Port, expression};
 
-use crate::codegen::emit::bound_symbols;
-use crate::error::{Error, Result, Stage};
-use crate::graph::call::Subject;
-use crate::graph::{Graph, Op, Part, Sym};
-use crate::host::lower::state::StateLayout;
+use onnxc_ir::error::{Error, Result, Stage};
+use onnxc_ir::graph::call::Subject;
+use onnxc_ir::graph::{Graph, Op, Part, Sym};
+use onnxc_object::emit::bound_symbols;
+use onnxc_object::host::lower::state::StateLayout;
 
 /// Which form a wrapper has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::pass::Precision;
-use crate::target::Goal;
-use crate::words::nearest;
+use onnxc_ir::words::nearest;
+use onnxc_machine::target::Goal;
+use onnxc_passes::Precision;
 
 #[derive(Parser, Debug)]
 #[command(

@@ -14,9 +14,9 @@ use crate::cli::data;
 use crate::cli::peak::Peak;
 use crate::cli::session::{Loaded, Problems, Session, native_options, one, usage};
 use crate::cli::shapes::{self, Given};
-use crate::error::Result;
-use crate::graph::{Dim, Tensor};
 use crate::native::{self, Call, Memory};
+use onnxc_ir::error::Result;
+use onnxc_ir::graph::{Dim, Tensor};
 
 #[derive(Serialize)]
 pub struct Report {

@@ -14,21 +14,26 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::backend::{Backends, Built};
 use crate::cli::args::VerifyArgs;
 use crate::cli::data;
 use crate::cli::session::{Loaded, Problems, Session, native_options, one, usage};
 use crate::cli::shapes::{self, Given};
-use crate::error::Result;
-use crate::graph::{DType, Dim, Graph, NodeId, Sym, Tensor, ValueId, borders};
-use crate::interp;
-use crate::loops::Kernel;
-use crate::loops::program::{self, Kernels, Ran};
 use crate::native::{self, kernel::LoadedKernel};
-use crate::pass::{self, PassDef};
-use crate::schedule::{self, GroupId, Program};
-use crate::vector::{self, ir::Func, isa::Isa};
-use crate::{Frontend, Options, Quiet, loops};
+use onnxc_backend::{Backends, Built, vector};
+use onnxc_ir::error::Result;
+use onnxc_ir::graph::{DType, Dim, Graph, NodeId, Sym, Tensor, ValueId, borders};
+use onnxc_ir::interp;
+use onnxc_loops::Kernel;
+use onnxc_loops::program::{self, Kernels, Ran};
+use onnxc_passes as pass;
+use onnxc_passes::PassDef;
+use onnxc_schedule as schedule;
+use onnxc_schedule::{GroupId, Program};
+
+use crate::{Frontend, Options, Quiet};
+use onnxc_loops as loops;
+use onnxc_machine::vector::ir::Func;
+use onnxc_machine::vector::isa::Isa;
 
 /// Whether no stage differs from the reference, on each set of test data, or on random inputs where there are none.
 pub fn run(args: &VerifyArgs) -> std::result::Result<bool, Problems> {
@@ -424,7 +429,7 @@ impl Subject<'_> {
             };
             let (dims, range) = arguments(&built.kernel, symbols, &value);
             let run = |buffers: &mut [Vec<u8>]| {
-                vector::interp::run(&func, buffers, &dims, range).map(|code| code as u32)
+                onnxc_machine::vector::interp::run(&func, buffers, &dims, range).map(|code| code as u32)
             };
             match wrong(&run) {
                 Some(text) => format!("its loop nest is right, its vector IR is not (selection){text}"),

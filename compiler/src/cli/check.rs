@@ -8,12 +8,11 @@ use serde::Serialize;
 
 use crate::cli::args::{CheckArgs, CodeArgs, Level, ModelArgs, OpsArgs};
 use crate::cli::session::{Problems, Progress, Session, one};
-use crate::error::Error;
 use crate::files::io_error;
-use crate::import::Warning;
-use crate::import::diagnostics;
-use crate::op;
-use crate::pass::Precision;
+use onnxc_import::Warning;
+use onnxc_import::diagnostics;
+use onnxc_ir::error::Error;
+use onnxc_passes::Precision;
 
 /// Models that a reason names.
 const NAMED: usize = 3;
@@ -141,7 +140,7 @@ fn check(model: &ModelArgs) -> Result<Found, Problems> {
 }
 
 /// The .onnx files of a folder and of the folders inside; links to folders are not followed.
-fn models_beneath(folder: &Path, files: &mut BTreeSet<PathBuf>) -> crate::error::Result<()> {
+fn models_beneath(folder: &Path, files: &mut BTreeSet<PathBuf>) -> onnxc_ir::error::Result<()> {
     let mut open = vec![folder.to_path_buf()];
     while let Some(folder) = open.pop() {
         let entries = fs::read_dir(&folder).map_err(|error| io_error(&folder, &error))?;
@@ -206,7 +205,7 @@ impl Reasons {
             let domain = if node.domain.is_empty() { "ai.onnx" } else { &node.domain };
             format!("{domain}.{}", node.op_type)
         });
-        let reason = || match error.rule.and_then(crate::rules::by_id) {
+        let reason = || match error.rule.and_then(onnxc_ir::rules::by_id) {
             Some(entry) => entry.text.to_string(),
             None => error.reason(),
         };
@@ -293,11 +292,11 @@ impl Summary {
 
 pub fn ops(args: &OpsArgs) {
     if args.json {
-        say!("{}", to_json(&op::json()));
+        say!("{}", to_json(&crate::operators().json()));
     } else if args.markdown {
-        say!("{}", op::markdown().trim_end());
+        say!("{}", crate::operators().markdown().trim_end());
     } else {
-        for row in op::rows() {
+        for row in crate::operators().rows() {
             let domain = if row.domain.is_empty() { "ai.onnx" } else { row.domain };
             say!("{domain}.{} since {}: {}", row.name, row.since, row.doc);
         }

@@ -1,7 +1,7 @@
 //! Computed tensors against expected ones.
 
-use crate::graph::{DType, Tensor};
-use crate::interp;
+use onnxc_ir::graph::{DType, Tensor};
+use onnxc_ir::interp;
 
 /// How far a tensor is from what was expected. Distances are those of finite elements.
 #[derive(Clone, PartialEq, Debug, Default)]

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::backend::Levels;
 use crate::cli::args::{CompileArgs, Emit};
 use crate::cli::check::to_json;
 use crate::cli::depfile;
@@ -16,13 +15,15 @@ use crate::cli::note;
 use crate::cli::output::{self, Outputs};
 use crate::cli::plan::{Job, Plan, what_to_emit};
 use crate::cli::session::{Problems, Progress, Session, one, print_warnings, usage};
-use crate::codegen::emit::{Artifact, identifier};
-use crate::error::{Error, Kind, Result, Stage};
 use crate::files::io_error;
-use crate::graph::Graph;
-use crate::import::ImportOptions;
-use crate::schedule::{Program, Step};
-use crate::{Compiled, Frontend, Options, import};
+use crate::{Compiled, Frontend, Options};
+use onnxc_backend::Levels;
+use onnxc_import as import;
+use onnxc_import::ImportOptions;
+use onnxc_ir::error::{Error, Kind, Result, Stage};
+use onnxc_ir::graph::Graph;
+use onnxc_object::emit::{Artifact, identifier};
+use onnxc_schedule::{Program, Step};
 
 pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
     Progress::check_passes(&args.print_ir_after).map_err(one)?;

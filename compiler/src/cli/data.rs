@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use crate::cli::files;
 use crate::cli::session::usage;
 use crate::cli::values::{self, Value};
-use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::{DType, Graph, Sym, Tensor, TensorType};
-use crate::import::DimPin;
-use crate::interp;
-use crate::words::did_you_mean;
+use onnxc_import::DimPin;
+use onnxc_ir::error::{Error, Kind, Result, Stage};
+use onnxc_ir::graph::{DType, Graph, Sym, Tensor, TensorType};
+use onnxc_ir::interp;
+use onnxc_ir::words::did_you_mean;
 
 /// Tensors for the graph's inputs from arguments: `FILE` is for the next value without one, `NAME=FILE` for the value or the
 /// input of the name. What is missing stays `None`.
@@ -231,7 +231,7 @@ pub fn symbols(graph: &Graph, inputs: &[Option<Tensor>]) -> Symbols {
 
 /// Dims of an input for a run; unknown ones are 1.
 fn shape_of(graph: &Graph, at: usize, symbols: &Symbols) -> Result<Vec<usize>> {
-    let size = |dim: &crate::graph::Dim| dim.eval(&|symbol| Some(symbols[symbol].unwrap_or(1)));
+    let size = |dim: &onnxc_ir::graph::Dim| dim.eval(&|symbol| Some(symbols[symbol].unwrap_or(1)));
     let size = |dim| size(dim).and_then(|size| usize::try_from(size).ok());
     let shape: Option<Vec<usize>> = graph.found_shape(at).iter().map(size).collect();
     shape.ok_or_else(|| {

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use crate::cli::output;
-use crate::error::{Error, Kind, Result, Stage};
 use crate::files::{Mapped, io_error};
-use crate::graph::{DType, Op, Tensor};
-use crate::{import, interp};
+use onnxc_import as import;
+use onnxc_ir::error::{Error, Kind, Result, Stage};
+use onnxc_ir::graph::{DType, Op, Tensor};
+use onnxc_ir::interp;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 

@@ -9,13 +9,15 @@ use crate::cli::args::InspectArgs;
 use crate::cli::check::to_json;
 use crate::cli::report::facts::{self, Level};
 use crate::cli::session::{Problems, Progress, Session, one};
-use crate::graph::state;
-use crate::graph::{AnyRank, Constant, DType, Def, Dim, Graph, NodeId, Op, State, TensorType, ValueId};
-use crate::host::lower::state::StateLayout;
-use crate::import;
-use crate::schedule::{self, Program, Step};
-use crate::winograd::KERNEL;
 use crate::{EntryFrontend, Options};
+use onnxc_import as import;
+use onnxc_ir::graph::{
+    AnyRank, Constant, DType, Def, Dim, Graph, NodeId, Op, State, TensorType, ValueId, state,
+};
+use onnxc_ir::winograd::KERNEL;
+use onnxc_object::host::lower::state::StateLayout;
+use onnxc_schedule as schedule;
+use onnxc_schedule::{Program, Step};
 
 #[derive(Serialize)]
 struct Report {

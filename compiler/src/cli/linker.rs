@@ -11,9 +11,9 @@ use target_lexicon::{Architecture, BinaryFormat, Environment, OperatingSystem, T
 use tempfile::TempDir;
 
 use crate::cli::session::{temporary_error, usage};
-use crate::codegen::emit::{Artifact, shared};
-use crate::error::{Error, Kind, Result, Stage};
 use crate::files::io_error;
+use onnxc_ir::error::{Error, Kind, Result, Stage};
+use onnxc_object::emit::{Artifact, shared};
 
 /// A GNU tool chain: the start of its programs' names, and what has them on Debian and Ubuntu.
 struct Chain {

@@ -8,8 +8,8 @@ use clap_mangen::Man;
 use crate::cli::args::{Cli, CompletionsArgs, ManArgs, Shell};
 use crate::cli::output::{self, Outputs};
 use crate::cli::session::{Problems, one};
-use crate::error::Result;
 use crate::files::io_error;
+use onnxc_ir::error::Result;
 
 pub fn completions(args: &CompletionsArgs) {
     let shell = match args.shell {

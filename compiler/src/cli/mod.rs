@@ -37,11 +37,11 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use crate::error::Kind;
-#[cfg(not(feature = "manual"))]
-use crate::error::without;
-use crate::import::diagnostics;
 use args::{Cli, Command};
+use onnxc_import::diagnostics;
+use onnxc_ir::error::Kind;
+#[cfg(not(feature = "manual"))]
+use onnxc_ir::error::without;
 use session::Problems;
 #[cfg(not(feature = "manual"))]
 use session::{one, usage};

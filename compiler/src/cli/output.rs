@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::cli::session::usage;
-use crate::error::{Error, Kind, Result, Stage};
 use crate::files::external::same_file;
 use crate::files::io_error;
+use onnxc_ir::error::{Error, Kind, Result, Stage};
 
 /// Start of the names of staging folders.
 const STAGING: &str = ".onnxc-staging-";

@@ -8,7 +8,7 @@ use target_lexicon::Triple;
 use crate::cli::args::{CompileArgs, Emit};
 use crate::cli::linker;
 use crate::cli::session::{Session, usage};
-use crate::error::Result;
+use onnxc_ir::error::Result;
 
 /// One file to write, or standard output.
 pub struct Job {

@@ -7,10 +7,10 @@ use std::path::Path;
 use onnxc_proto::{MapProto, OptionalProto, SequenceProto, TensorProto};
 
 use crate::cli::values::{Map, Value};
-use crate::error::{Error, Kind, Result, Stage};
 use crate::files::io_error;
-use crate::graph::borders::pack_bits;
-use crate::graph::{DType, Tensor};
+use onnxc_ir::error::{Error, Kind, Result, Stage};
+use onnxc_ir::graph::borders::pack_bits;
+use onnxc_ir::graph::{DType, Tensor};
 
 /// Numbers of `SequenceProto.DataType`, which are those of `OptionalProto.DataType` too.
 const TENSOR: i32 = 1;

@@ -9,10 +9,10 @@ use crate::cli::session::{Problems, Session, native_options, one, print_warnings
 use crate::cli::shapes::{self, Given};
 use crate::cli::values::{self, Value};
 use crate::cli::{data, files, is_quiet, protos, train};
-use crate::error::Result;
 use crate::files::io_error;
-use crate::graph::{DType, Dim, Graph, Input, Tensor};
 use crate::native::{self, Call};
+use onnxc_ir::error::Result;
+use onnxc_ir::graph::{DType, Dim, Graph, Input, Tensor};
 
 pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
     if args.train {

@@ -9,24 +9,25 @@ use std::time::{Duration, Instant};
 use target_lexicon::Triple;
 use tempfile::TempDir;
 
-use crate::cli::NESTING;
 use crate::cli::args::{CodeArgs, ModelArgs};
 use crate::cli::progress::Line;
-use crate::cli::{note, output};
-use crate::codegen::emit::{Stats, StepInfo};
-use crate::codegen::kernels::Kernels;
-use crate::error::{Error, Kind, Result, Stage};
+use crate::cli::{NESTING, note, output};
 use crate::files::external::ExternalFiles;
 use crate::files::{Mapped, io_error};
-use crate::graph::Graph;
-use crate::graph::state::Choice;
-use crate::import::training::Role;
-use crate::import::{DimPin, Import, ImportOptions, InputShape, Limits, Warning};
 use crate::native::{self, Models};
-use crate::schedule::Program;
-use crate::target::{Goal, Target};
-use crate::words::did_you_mean;
-use crate::{Compiled, CompiledEntry, Counter, Frontend, Observer, Options, import, pass};
+use crate::{Compiled, CompiledEntry, Counter, Frontend, Observer, Options};
+use onnxc_backend::codegen::kernels::Kernels;
+use onnxc_import as import;
+use onnxc_import::training::Role;
+use onnxc_import::{DimPin, Import, ImportOptions, InputShape, Limits, Warning};
+use onnxc_ir::error::{Error, Kind, Result, Stage};
+use onnxc_ir::graph::Graph;
+use onnxc_ir::graph::state::Choice;
+use onnxc_ir::words::did_you_mean;
+use onnxc_machine::target::{Goal, Target};
+use onnxc_object::emit::{Stats, StepInfo};
+use onnxc_passes as pass;
+use onnxc_schedule::Program;
 
 /// Every problem found.
 pub type Problems = Vec<Error>;
@@ -170,7 +171,7 @@ impl Session {
     /// The graph as imported, without any pass.
     pub fn import(&self) -> std::result::Result<Import, Problems> {
         let proto = self.decode().map_err(one)?;
-        import::import(&proto, &self.import, &self.external)
+        import::import(&proto, &self.import, &self.external, &crate::operators())
     }
 
     pub fn frontend(

@@ -6,8 +6,8 @@ use onnxc_proto::GraphProto;
 
 use crate::cli::files;
 use crate::cli::session::Session;
-use crate::error::Result;
-use crate::import::{InputDim, InputShape, open_inputs};
+use onnxc_import::{InputDim, InputShape, open_inputs};
+use onnxc_ir::error::Result;
 
 /// Where a run has its data.
 pub enum Given<'a> {

@@ -11,12 +11,12 @@ use crate::cli::session::{
     Loaded, LoadedEntry, Problems, Session, native_options, one, print_warnings, usage,
 };
 use crate::cli::{data, files, output};
-use crate::error::Result;
 use crate::files::{Mapped, io_error};
-use crate::graph::{Graph, Tensor};
-use crate::import::training::Role;
 use crate::native::{self, ALIGNMENT, Block, Call, Memory};
-use crate::words::did_you_mean;
+use onnxc_import::training::Role;
+use onnxc_ir::error::Result;
+use onnxc_ir::graph::{Graph, Tensor};
+use onnxc_ir::words::did_you_mean;
 
 /// Of an epoch.
 #[derive(Serialize)]

@@ -8,9 +8,10 @@ use onnxc_proto::{Budget, MapProto, OptionalProto, SequenceProto};
 use onnxc_runtime_support::abi::ValueInfo;
 
 use crate::cli::files;
-use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::{DType, Graph, Part, Tensor, TensorType};
-use crate::{import, interp};
+use onnxc_import as import;
+use onnxc_ir::error::{Error, Kind, Result, Stage};
+use onnxc_ir::graph::{DType, Graph, Part, Tensor, TensorType};
+use onnxc_ir::interp;
 
 /// A value.
 #[derive(Clone, PartialEq, Debug)]
@@ -64,13 +65,13 @@ impl Port {
 
 fn port(name: &str, part: Option<&(String, Part)>, ty: &TensorType, has_default: bool) -> Port {
     let (value, part) = part.cloned().unwrap_or((name.to_string(), Part::Whole));
-    let size = |dim: &crate::graph::Dim| dim.as_const().and_then(|size| usize::try_from(size).ok());
+    let size = |dim: &onnxc_ir::graph::Dim| dim.as_const().and_then(|size| usize::try_from(size).ok());
     Port { value, part, dtype: ty.dtype, dims: ty.shape.iter().map(size).collect(), has_default }
 }
 
 /// The inputs of a graph.
 pub fn inputs(graph: &Graph) -> Vec<Port> {
-    let of = |(at, input): (usize, &crate::graph::Input)| {
+    let of = |(at, input): (usize, &onnxc_ir::graph::Input)| {
         port(&input.name, graph.input_parts.get(&at), graph.input_ty(at), input.default.is_some())
     };
     graph.inputs.iter().enumerate().map(of).collect()

@@ -7,15 +7,15 @@ use std::time::Instant;
 use serde_json::json;
 
 use crate::cli::args::VerifyArgs;
-use crate::cli::bisect;
 use crate::cli::check::to_json;
 use crate::cli::compare::{Difference, Verdict, compare, default_rtol, rounding};
 use crate::cli::session::{Loaded, Problems, Progress, Session, native_options, one, usage};
 use crate::cli::shapes::{self, Given};
-use crate::cli::{data, is_quiet, values};
-use crate::error::Result;
-use crate::graph::{Def, Graph, Tensor, ValueId};
-use crate::{Frontend, Options, interp, native};
+use crate::cli::{bisect, data, is_quiet, values};
+use crate::{Frontend, Options, native};
+use onnxc_ir::error::Result;
+use onnxc_ir::graph::{Def, Graph, Tensor, ValueId};
+use onnxc_ir::interp;
 
 /// Whether all outputs of all data sets are as expected.
 pub fn run(args: &VerifyArgs) -> std::result::Result<bool, Problems> {

@@ -9,9 +9,9 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use memmap2::Mmap;
 
-use crate::error::{Error, Result, Stage};
 use crate::files::io_error;
-use crate::import::ExternalData;
+use onnxc_import::ExternalData;
+use onnxc_ir::error::{Error, Result, Stage};
 
 /// External data of one model.
 ///
@@ -118,7 +118,7 @@ impl ExternalData for ExternalFiles {
         if let Some(sum) = sums.get(location) {
             return Ok(*sum);
         }
-        let sum = crate::digest::sha1(&self.map(location)?);
+        let sum = onnxc_ir::digest::sha1(&self.map(location)?);
         sums.insert(location.to_string(), sum);
         Ok(sum)
     }
@@ -165,7 +165,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::error::Kind;
+    use onnxc_ir::error::Kind;
 
     struct Setup {
         base: tempfile::TempDir,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use memmap2::Mmap;
 
-use crate::error::{Error, Kind, Result, Stage};
+use onnxc_ir::error::{Error, Kind, Result, Stage};
 
 pub fn io_error(path: &Path, error: &std::io::Error) -> Error {
     Error::new(Stage::Io, Kind::Io, format!("{}: {error}", path.display()))

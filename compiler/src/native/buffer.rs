@@ -4,8 +4,8 @@ use bytes::Bytes;
 use onnxc_runtime_support::abi;
 
 use super::{Block, Memory, no_memory, usage};
-use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::{DType, Tensor, borders};
+use onnxc_ir::error::{Error, Kind, Result, Stage};
+use onnxc_ir::graph::{DType, Tensor, borders};
 
 /// The data of one input or output.
 pub struct Buffer {

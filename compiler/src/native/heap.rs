@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard};
 
 use super::{ALIGNMENT, Block, Memory};
-use crate::error::{Error, Result, Stage};
+use onnxc_ir::error::{Error, Result, Stage};
 
 /// What runs have allocated: blocks by their addresses.
 pub struct Heap {

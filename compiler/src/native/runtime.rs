@@ -6,8 +6,8 @@ use std::fmt::Write;
 
 use onnxc_runtime_support::strings::{onnxc_strings_close, onnxc_strings_fault, onnxc_strings_open};
 
-use crate::graph::call::{FUNCTIONS, Subject};
-use crate::host::ir::{CLOSE_STRINGS, Extern, FAULT_OF_STRINGS, OPEN_STRINGS, Type};
+use onnxc_ir::graph::call::{FUNCTIONS, Subject};
+use onnxc_object::host::ir::{CLOSE_STRINGS, Extern, FAULT_OF_STRINGS, OPEN_STRINGS, Type};
 
 /// What the name of the function begins with that every object with a table calls.
 const PREFIX: &[u8] = b"onnxc_strings_";

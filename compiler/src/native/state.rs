@@ -3,9 +3,9 @@
 use onnxc_runtime_support::{Status, abi};
 
 use super::{ALIGNMENT, Block, Memory, Model, no_memory, usage};
-use crate::error::{Error, Result, Stage};
-use crate::graph::{DType, Tensor};
-use crate::host::block::StateTensor;
+use onnxc_ir::error::{Error, Result, Stage};
+use onnxc_ir::graph::{DType, Tensor};
+use onnxc_object::host::block::StateTensor;
 
 /// A state block, and what it held at first.
 pub struct States {

@@ -1,9 +1,9 @@
 //! What errors say: for people, of a node, without the notation of the program's own language.
 
-use onnxc::error::{Error, Kind};
-use onnxc::graph::DType;
-use onnxc::import::{ImportOptions, NoExternalData, import};
-use onnxc::op::{Arity, AttrDefault, AttrKind, OpDef, Param};
+use onnxc_import::{ImportOptions, NoExternalData, import};
+use onnxc_ir::error::{Error, Kind};
+use onnxc_ir::graph::DType;
+use onnxc_ops::{Arity, AttrDefault, AttrKind, OpDef, Param};
 use onnxc_proto::attribute_proto::AttributeType;
 use onnxc_proto::{AttributeProto, GraphProto, ModelProto, build};
 
@@ -11,14 +11,14 @@ use onnxc_proto::{AttributeProto, GraphProto, ModelProto, build};
 const RUST: &[&str] = &["Some(", "None", "Ok(", "Err(", "::", "{ ", " }", "Const(", "Sym(", "Letter", "NaN)"];
 
 fn errors_of(model: &ModelProto) -> Vec<Error> {
-    import(model, &ImportOptions::default(), &NoExternalData).err().unwrap_or_default()
+    import(model, &ImportOptions::default(), &NoExternalData, &onnxc::operators()).err().unwrap_or_default()
 }
 
 /// Every operator, with inputs of several ranks and each attribute in turn left out, of another kind or of another value.
 #[test]
 fn errors_of_broken_nodes_name_the_node_and_are_in_plain_words() {
     let (mut faults, mut errors, mut models) = (Vec::new(), 0, 0);
-    for row in onnxc::op::rows() {
+    for row in onnxc::operators().rows() {
         for shape in [&[][..], &["4"], &["2", "n"], &["1", "2", "5", "5"]] {
             for attributes in variants(row) {
                 let model = model(row, shape, attributes.clone());
@@ -54,7 +54,7 @@ fn wrong_choices_are_answered_with_the_right_ones() {
         ..build::attribute(name, AttributeType::String)
     };
     let (mut faults, mut answered) = (Vec::new(), 0);
-    for row in onnxc::op::rows() {
+    for row in onnxc::operators().rows() {
         for attribute in row.attributes {
             let AttrDefault::Str(default) = attribute.default else { continue };
             // The schema of GRU's first version misspells its default.
@@ -174,7 +174,9 @@ fn values(name: &str, kind: AttrKind) -> Vec<AttributeProto> {
 /// Texts of the errors of a graph.
 fn texts(version: i64, graph: GraphProto) -> Vec<String> {
     let options = ImportOptions { strict: true, ..ImportOptions::default() };
-    let errors = import(&build::model(version, graph), &options, &NoExternalData).err().unwrap_or_default();
+    let errors = import(&build::model(version, graph), &options, &NoExternalData, &onnxc::operators())
+        .err()
+        .unwrap_or_default();
     errors.iter().map(ToString::to_string).collect()
 }
 

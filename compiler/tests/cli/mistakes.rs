@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use onnxc::cli::files;
-use onnxc::graph::Tensor;
+use onnxc_ir::graph::Tensor;
 use onnxc_proto::{NodeProto, build};
 use prost::Message;
 use tempfile::TempDir;

@@ -354,7 +354,7 @@ fn memory_that_there_is_not_is_reported() {
     for (file, graph) in models {
         fs::write(folder.path().join(file), build::model(17, graph).encode_to_vec()).unwrap();
     }
-    let huge = onnxc::graph::Tensor::from_slice(&[1], &[1i64 << 45]);
+    let huge = onnxc_ir::graph::Tensor::from_slice(&[1], &[1i64 << 45]);
     onnxc::cli::files::write_npy(&folder.path().join("x.npy"), &huge).unwrap();
     let run = onnxc(folder.path(), &["run", "data.onnx", "--input", "x.npy"]);
     assert!(run.code > 0 && run.err.starts_with("error: "), "{} {}", run.code, run.err);
@@ -389,7 +389,7 @@ fn runs_replace_none_of_their_inputs() {
     let graph =
         build::graph(vec![value("x")], vec![node("a/b"), node("a_b")], vec![value("a/b"), value("a_b")]);
     fs::write(at("m.onnx"), build::model(17, graph).encode_to_vec()).unwrap();
-    let input = onnxc::graph::Tensor::from_slice(&[2], &[1f32, 2.0]);
+    let input = onnxc_ir::graph::Tensor::from_slice(&[2], &[1f32, 2.0]);
     onnxc::cli::files::write_npy(&at("a_b.npy"), &input).unwrap();
     let before = fs::read(at("a_b.npy")).unwrap();
     for arguments in [["--input", "a_b.npy"], ["--input", "x=a_b.npy"]] {

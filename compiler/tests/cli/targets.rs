@@ -3,10 +3,10 @@
 use std::process::Command;
 
 use bytes::Bytes;
-use onnxc::error::Kind;
-use onnxc::import::NoExternalData;
-use onnxc::target::Target;
 use onnxc::{Options, Quiet};
+use onnxc_import::NoExternalData;
+use onnxc_ir::error::Kind;
+use onnxc_machine::target::Target;
 use onnxc_proto::build;
 use prost::Message;
 

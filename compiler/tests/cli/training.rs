@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use onnxc::cli::files;
-use onnxc::graph::Tensor;
+use onnxc_ir::graph::Tensor;
 use onnxc_proto::TensorProto;
 use prost::Message;
 use tempfile::TempDir;

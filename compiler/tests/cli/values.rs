@@ -161,9 +161,9 @@ fn outputs_of_every_kind_are_written() {
     let mut model = build::model(21, build::graph(inputs, nodes, outputs));
     model.opset_import.push(build::opset("ai.onnx.ml", 3));
     fs::write(folder.path().join("n.onnx"), model.encode_to_vec()).unwrap();
-    let numbers = onnxc::graph::Tensor::from_slice(&[2], &[2i64, 1]);
+    let numbers = onnxc_ir::graph::Tensor::from_slice(&[2], &[2i64, 1]);
     onnxc::cli::files::write_npy(&folder.path().join("i.npy"), &numbers).unwrap();
-    let rows = onnxc::graph::Tensor::from_slice(&[1, 2], &[0.5f32, 0.25]);
+    let rows = onnxc_ir::graph::Tensor::from_slice(&[1, 2], &[0.5f32, 0.25]);
     onnxc::cli::files::write_npy(&folder.path().join("z.npy"), &rows).unwrap();
     let arguments = ["run", "n.onnx", "--input", "i.npy", "--input", "z.npy", "--output", "out"];
     let run = onnxc(folder.path(), &arguments);

@@ -4,7 +4,7 @@
 use libfuzzer_sys::{Corpus, fuzz_target};
 
 /// Prints what a parser reads, and reads that.
-fn turns<T: ToString>(text: &str, parse: impl Fn(&str) -> onnxc::error::Result<T>) {
+fn turns<T: ToString>(text: &str, parse: impl Fn(&str) -> onnxc_ir::error::Result<T>) {
     if let Ok(read) = parse(text) {
         let printed = read.to_string();
         let again = parse(&printed).unwrap_or_else(|error| panic!("{error} in\n{printed}"));
@@ -14,9 +14,9 @@ fn turns<T: ToString>(text: &str, parse: impl Fn(&str) -> onnxc::error::Result<T
 
 fuzz_target!(|data: &[u8]| -> Corpus {
     let Ok(text) = std::str::from_utf8(data) else { return Corpus::Reject };
-    turns(text, onnxc::graph::parse::parse);
-    turns(text, onnxc::loops::parse::parse);
-    turns(text, onnxc::vector::parse::parse);
-    turns(text, onnxc::host::parse::parse);
+    turns(text, onnxc_ir::graph::parse::parse);
+    turns(text, onnxc_loops::parse::parse);
+    turns(text, onnxc_machine::vector::parse::parse);
+    turns(text, onnxc_object::host::parse::parse);
     Corpus::Keep
 });

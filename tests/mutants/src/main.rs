@@ -30,10 +30,25 @@ use rewrite::Mutant;
 use state::State;
 use suite::{Form, Suite, Test, Verdict};
 
-/// Folders that mutants are drawn from; `infer` is a file as well.
+/// Crates beneath `compiler` that are mutated.
+const CRATES: &[&str] = &[
+    "ir", "machine", "tuning", "schedule", "passes", "loops", "ops", "contrib", "import", "backend", "object",
+];
+
+/// Folders beneath `compiler` that mutants are drawn from; `infer` is a file as well.
 const FOLDERS: &[&str] = &[
-    "graph", "import", "infer", "op", "pass", "schedule", "loops", "tuning", "vector", "leaf", "host",
-    "codegen",
+    "ir/src/graph",
+    "ir/src/infer",
+    "machine/src/vector",
+    "tuning/src",
+    "schedule/src",
+    "passes/src",
+    "loops/src",
+    "ops/src",
+    "contrib/src",
+    "import/src",
+    "backend/src",
+    "object/src",
 ];
 
 /// Mutants drawn for each that is wanted, as some do not compile.
@@ -73,17 +88,22 @@ impl Row {
     }
 
     /// What the build calls the program, and whether it is a test.
-    fn built(&self) -> (&'static str, bool) {
+    fn built(&self) -> (String, bool) {
         match self.tests {
-            Tests::Library => (self.package, true),
-            Tests::File(name) => (name, true),
-            Tests::Official => ("official", false),
+            Tests::Library => (self.package.replace('-', "_"), true),
+            Tests::File(name) => (name.to_string(), true),
+            Tests::Official => ("official".to_string(), false),
         }
     }
 }
 
 const fn file(name: &'static str, package: &'static str, folder: &'static str) -> Row {
     Row { name, package, tests: Tests::File(name), folder, prefix: "", together: 1 }
+}
+
+/// The tests of a library.
+const fn unit(name: &'static str, package: &'static str, folder: &'static str) -> Row {
+    Row { name, package, tests: Tests::Library, folder, prefix: "", together: 1 }
 }
 
 /// Short differential runs, each a suite of its own: what draws models takes longer than other tests.
@@ -105,14 +125,20 @@ const fn official(name: &'static str, prefix: &'static str) -> Row {
 
 /// The suites, quickest first.
 const SUITES: &[Row] = &[
-    Row {
-        name: "unit",
-        package: "onnxc",
-        tests: Tests::Library,
-        folder: "compiler",
-        prefix: "",
-        together: 1,
-    },
+    unit("ir", "onnxc-ir", "compiler/ir"),
+    unit("machine", "onnxc-machine", "compiler/machine"),
+    unit("tuning", "onnxc-tuning", "compiler/tuning"),
+    unit("schedule", "onnxc-schedule", "compiler/schedule"),
+    unit("passes", "onnxc-passes", "compiler/passes"),
+    unit("loops", "onnxc-loops", "compiler/loops"),
+    unit("ops", "onnxc-ops", "compiler/ops"),
+    unit("contrib", "onnxc-contrib", "compiler/contrib"),
+    unit("import", "onnxc-import", "compiler/import"),
+    unit("backend", "onnxc-backend", "compiler/backend"),
+    unit("object", "onnxc-object", "compiler/object"),
+    unit("onnxc", "onnxc", "compiler"),
+    file("control", "onnxc-loops", "compiler/loops"),
+    file("programs", "onnxc-loops", "compiler/loops"),
     file("filetests", "onnxc-tests", "tests"),
     official("official", "host/"),
     official("symbolic", "symbolic/"),
@@ -143,7 +169,7 @@ struct Arguments {
     /// Instead of a sample the mutants that this file names, a line each, as `mutants_judged.txt` has them
     #[arg(long)]
     only: Option<PathBuf>,
-    /// Draw from these folders of compiler/src only
+    /// Draw from these folders of `compiler` only, such as `ops/src`
     #[arg(long)]
     folder: Vec<String>,
     /// Most seconds of each suite's tests for one mutant
@@ -171,8 +197,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     let target = root.join("target");
     let project = Project {
-        package: "onnxc".to_string(),
-        folder: "compiler".to_string(),
+        packages: CRATES.iter().map(|name| (format!("onnxc-{name}"), format!("compiler/{name}"))).collect(),
         work: target.join("mutants"),
         root: root.clone(),
     };
@@ -182,7 +207,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut mutants = Vec::new();
     for folder in &folders {
-        mutants.extend(sample::mutants(&root, "compiler/src", folder)?);
+        mutants.extend(sample::mutants(&root, "compiler", folder)?);
     }
     if arguments.list {
         count(&mutants);
@@ -256,10 +281,10 @@ fn try_all(
     })
 }
 
-/// The folder or file right beneath the sources that holds a mutant.
+/// The crate that holds a mutant.
 fn folder_of(mutant: &Mutant) -> String {
-    let inner = mutant.path.split("/src/").nth(1).unwrap_or(&mutant.path);
-    inner.split(['/', '.']).next().unwrap_or(inner).to_string()
+    let package = mutant.path.split("/src/").next().unwrap_or(&mutant.path);
+    package.rsplit('/').next().unwrap_or(package).to_string()
 }
 
 /// Builds the suites that are asked for.
@@ -294,7 +319,7 @@ fn suites(arguments: &Arguments, project: &Project, target: &Path) -> Result<Vec
     for row in rows {
         let form = Form::Listed { prefix: row.prefix.to_string(), together: row.together };
         let (program, is_test) = row.built();
-        suites.push(suite(row.name, program, is_test, row.folder, form)?);
+        suites.push(suite(row.name, &program, is_test, row.folder, form)?);
     }
     for command in &arguments.also {
         let mut words = command.split_whitespace().map(str::to_string);

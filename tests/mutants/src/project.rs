@@ -16,9 +16,8 @@ use crate::rewrite::{Mutant, Place, rewrite};
 pub struct Project {
     /// The workspace.
     pub root: PathBuf,
-    /// Package whose sources are mutated, and its folder.
-    pub package: String,
-    pub folder: String,
+    /// Packages whose sources are mutated, each with its folder.
+    pub packages: Vec<(String, String)>,
     /// Folder for the copy and for what is built.
     pub work: PathBuf,
 }
@@ -66,7 +65,8 @@ impl Project {
 
     /// Whether `write_mutants` writes the file.
     fn is_mutated(&self, path: &str) -> bool {
-        path.strip_prefix(&self.folder).is_some_and(|rest| rest.starts_with("/src/"))
+        let is_of = |folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with("/src/"));
+        self.packages.iter().any(|(_, folder)| is_of(folder))
     }
 
     /// Takes over the dependencies that the workspace's own build made, if there are any.
@@ -75,7 +75,7 @@ impl Project {
         if to.exists() || !from.exists() {
             return Ok(());
         }
-        let own = self.package.replace('-', "_");
+        let own: Vec<String> = self.packages.iter().map(|(package, _)| package.replace('-', "_")).collect();
         for part in ["deps", "build", ".fingerprint"] {
             fs::create_dir_all(to.join(part))?;
             let mut names: Vec<PathBuf> = Vec::new();
@@ -83,7 +83,7 @@ impl Project {
                 let entry = entry?;
                 let name = entry.file_name().to_string_lossy().replace('-', "_");
                 let library = part != "deps" || name.starts_with("lib");
-                if library && !name.trim_start_matches("lib").starts_with(&own) {
+                if library && !own.iter().any(|own| name.trim_start_matches("lib").starts_with(own)) {
                     names.push(entry.path());
                 }
             }
@@ -106,7 +106,9 @@ impl Project {
         wanted: &BTreeSet<usize>,
     ) -> Failable<BTreeMap<String, Vec<Place>>> {
         let mut files = Vec::new();
-        files_beneath(&self.root, &self.folder, &mut files)?;
+        for (_, folder) in &self.packages {
+            files_beneath(&self.root, &format!("{folder}/src"), &mut files)?;
+        }
         let mut places = BTreeMap::new();
         for path in files.iter().filter(|path| self.is_mutated(path)) {
             let text = fs::read_to_string(self.root.join(path))?;
@@ -116,7 +118,7 @@ impl Project {
                 .filter(|(_, mutant)| mutant.path == *path)
                 .collect();
             let (mut text, found) = rewrite(&text, &chosen);
-            if *path == format!("{}/src/lib.rs", self.folder) {
+            if self.packages.iter().any(|(_, folder)| *path == format!("{folder}/src/lib.rs")) {
                 // At the end, so that places stay.
                 text.push_str("\npub mod mutants;\n");
             }
@@ -125,7 +127,9 @@ impl Project {
         }
         let module = format!("const COUNT: usize = {};\n{}", mutants.len(), include_str!("on.rs"));
         let module = module.replacen("//!", "//", usize::MAX);
-        write_if_changed(&self.copy().join(&self.folder).join("src/mutants.rs"), module.as_bytes())?;
+        for (_, folder) in &self.packages {
+            write_if_changed(&self.copy().join(folder).join("src/mutants.rs"), module.as_bytes())?;
+        }
         Ok(places)
     }
 
@@ -163,7 +167,11 @@ impl Project {
         let mut left: BTreeSet<usize> = (0..mutants.len()).collect();
         loop {
             let places = self.write_mutants(mutants, &left)?;
-            let (messages, success) = self.cargo(&["check", "--lib", "--package", &self.package])?;
+            // All of them, so that one round finds what does not compile in each.
+            let packages = self.packages.iter().flat_map(|(package, _)| ["--package", package.as_str()]);
+            let arguments: Vec<&str> =
+                ["check", "--lib", "--keep-going"].into_iter().chain(packages).collect();
+            let (messages, success) = self.cargo(&arguments)?;
             if success {
                 return Ok(left);
             }

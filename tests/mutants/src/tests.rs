@@ -144,7 +144,7 @@ fn a_planted_mutant_is_caught() {
 
     let work = root.join("target/mutants");
     let project =
-        Project { package: "small".into(), folder: "small".into(), work: work.clone(), root: root.clone() };
+        Project { packages: vec![("small".into(), "small".into())], work: work.clone(), root: root.clone() };
     let mutants = sample::mutants(&root, "small/src", "code").unwrap();
     project.copy_sources().unwrap();
     let numbers = project.write_compiling(&mutants, usize::MAX).unwrap();

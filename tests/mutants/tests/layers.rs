@@ -1,257 +1,185 @@
-//! Imports go down: each module of the compiler belongs to a layer, and uses only those that `LAYERS` allows it. `ARCHITECTURE.md` draws
-//! them.
+//! Imports go down: each crate of the compiler is a layer, and uses only those that `LAYERS` allows it. Cargo refuses what a manifest
+//! does not name; this holds the manifests against the table, and the modules of the package `onnxc` as well. `ARCHITECTURE.md` has the
+//! list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use syn::visit::{self, Visit};
+use onnxc_mutants::drawing::draw;
+use onnxc_mutants::imports::{circles, paths, target};
 
-/// A layer, the modules of it, and the layers that it may use. A module goes by the longest of these names that it begins with.
+/// A crate beneath `compiler`, and the crates that it may use.
 struct Layer {
     name: &'static str,
-    modules: &'static [&'static str],
     uses: &'static [&'static str],
 }
 
+/// From the lowest up.
 const LAYERS: &[Layer] = &[
-    Layer {
-        name: "ir",
-        modules: &[
-            "error",
-            "rules",
-            "words",
-            "digest",
-            "scalar",
-            "winograd",
-            "graph",
-            "infer",
-            "interp",
-            "schedule/view",
-        ],
-        uses: &[],
-    },
-    Layer {
-        name: "machine",
-        modules: &[
-            "target",
-            "codegen/unwind",
-            "vector/ir",
-            "vector/isa",
-            "vector/verify",
-            "vector/print",
-            "vector/parse",
-            "vector/interp",
-        ],
-        uses: &["ir"],
-    },
-    Layer { name: "tuning", modules: &["tuning"], uses: &["ir", "machine"] },
-    Layer { name: "schedule", modules: &["schedule"], uses: &["ir", "machine", "tuning"] },
-    Layer { name: "passes", modules: &["pass"], uses: &["ir", "machine", "tuning"] },
-    Layer { name: "loops", modules: &["loops"], uses: &["ir", "machine", "tuning", "schedule"] },
-    Layer { name: "ops", modules: &["op", "gradient"], uses: &["ir"] },
-    Layer { name: "contrib", modules: &["op/microsoft", "op/ml"], uses: &["ir", "tuning", "ops"] },
-    Layer { name: "import", modules: &["import"], uses: &["ir", "ops"] },
-    Layer {
-        name: "backend",
-        modules: &["backend", "vector", "leaf", "codegen"],
-        uses: &["ir", "machine", "schedule", "loops"],
-    },
-    Layer {
-        name: "object",
-        modules: &["host", "codegen/emit"],
-        uses: &["ir", "machine", "schedule", "loops", "backend"],
-    },
+    Layer { name: "ir", uses: &[] },
+    Layer { name: "machine", uses: &["ir"] },
+    Layer { name: "tuning", uses: &["ir", "machine"] },
+    Layer { name: "schedule", uses: &["ir", "machine", "tuning"] },
+    Layer { name: "passes", uses: &["ir", "machine", "tuning"] },
+    Layer { name: "loops", uses: &["ir", "machine", "tuning", "schedule"] },
+    Layer { name: "ops", uses: &["ir"] },
+    Layer { name: "contrib", uses: &["ir", "tuning", "ops"] },
+    Layer { name: "import", uses: &["ir", "ops"] },
+    Layer { name: "backend", uses: &["ir", "machine", "schedule", "loops"] },
+    Layer { name: "object", uses: &["ir", "machine", "schedule", "loops", "backend"] },
     Layer {
         name: "onnxc",
-        modules: &["lib", "build", "files"],
         uses: &[
-            "ir", "machine", "tuning", "schedule", "passes", "loops", "ops", "contrib", "import", "backend",
-            "object",
-        ],
-    },
-    Layer {
-        name: "cli",
-        modules: &["cli", "native", "main"],
-        uses: &[
-            "ir", "machine", "tuning", "schedule", "passes", "loops", "ops", "contrib", "import", "backend",
-            "object", "onnxc",
+            "ir", "machine", "schedule", "passes", "loops", "ops", "contrib", "import", "backend", "object",
         ],
     },
 ];
 
-/// Edges that run up, each with the reason. The list only shrinks.
-const EXCEPTIONS: &[(&str, &str, &str)] = &[
-    // The table of all rows names those of each module, also of the domains above.
-    ("op", "op/microsoft", "FAMILIES"),
-    ("op", "op/ml", "FAMILIES"),
-];
+/// The modules of the package `onnxc` that the others may not use.
+const CLI: &[&str] = &["cli", "native", "main"];
 
-fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../compiler/src")
+/// Most of the modules of a crate that are in one circle of imports, where there is one. The numbers only shrink.
+const CIRCLES: &[(&str, usize)] = &[("ir", 4), ("schedule", 5), ("loops", 3), ("import", 7), ("object", 2)];
+
+fn compiler() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../compiler")
 }
 
-fn is_test(module: &str) -> bool {
-    module.split('/').any(|part| part.ends_with("tests") || part == "testing" || part == "node_case")
+fn folder(name: &str) -> PathBuf {
+    if name == "onnxc" { compiler() } else { compiler().join(name) }
 }
 
-/// Files by the path of their module, such as `loops/lower/reduce`.
-fn modules(folder: &Path, prefix: &str, found: &mut BTreeMap<String, PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let module = if prefix.is_empty() { stem.clone() } else { format!("{prefix}/{stem}") };
-        if path.is_dir() {
-            modules(&path, &module, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let module = if stem == "mod" { prefix.to_string() } else { module };
-            found.insert(module, path);
+/// Where the root of a crate is.
+fn source(name: &str) -> PathBuf {
+    folder(name).join("src")
+}
+
+/// The dependencies of a manifest, with those of its tests or without.
+fn dependencies(name: &str, tests: bool) -> BTreeSet<String> {
+    let text = fs::read_to_string(folder(name).join("Cargo.toml")).unwrap();
+    let mut found = BTreeSet::new();
+    let mut is_inside = false;
+    for line in text.lines() {
+        if line.starts_with('[') {
+            is_inside = if tests { line == "[dev-dependencies]" } else { line == "[dependencies]" };
+        } else if is_inside && let Some((key, _)) = line.split_once(['.', ' ', '=']) {
+            found.extend(key.strip_prefix("onnxc-").map(str::to_string));
         }
     }
+    found
 }
 
-fn layer(module: &str) -> &'static Layer {
-    let begins = |name: &str| {
-        module.strip_prefix(name).filter(|rest| rest.is_empty() || rest.starts_with('/')).map(|_| name.len())
-    };
-    let named = LAYERS.iter().flat_map(|layer| layer.modules.iter().map(move |name| (begins(name), layer)));
-    let best = named.filter_map(|(length, layer)| Some((length?, layer))).max_by_key(|(length, _)| *length);
-    best.unwrap_or_else(|| panic!("module `{module}` belongs to no layer")).1
-}
-
-fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("cfg")
-            && matches!(&attribute.meta, syn::Meta::List(list) if list.tokens.to_string().split(|c: char| !c.is_alphanumeric())
-                .any(|word| word == "test"))
-    })
-}
-
-/// The paths that a file names outside of its tests.
-#[derive(Default)]
-struct Paths {
-    found: BTreeSet<Vec<String>>,
-}
-
-impl Paths {
-    fn tree(&mut self, tree: &syn::UseTree, before: &[String]) {
-        let with = |ident: &syn::Ident| [before, &[ident.to_string()]].concat();
-        match tree {
-            syn::UseTree::Path(path) => self.tree(&path.tree, &with(&path.ident)),
-            syn::UseTree::Group(group) => group.items.iter().for_each(|item| self.tree(item, before)),
-            syn::UseTree::Name(name) => {
-                self.found.insert(with(&name.ident));
-            }
-            syn::UseTree::Rename(rename) => {
-                self.found.insert(with(&rename.ident));
-            }
-            syn::UseTree::Glob(_) => {
-                self.found.insert(before.to_vec());
-            }
-        }
-    }
-}
-
-impl Visit<'_> for Paths {
-    fn visit_item(&mut self, item: &syn::Item) {
-        let attributes = match item {
-            syn::Item::Mod(item) => &item.attrs,
-            syn::Item::Fn(item) => &item.attrs,
-            syn::Item::Impl(item) => &item.attrs,
-            syn::Item::Use(item) => &item.attrs,
-            _ => &vec![],
-        };
-        if !is_for_tests(attributes) {
-            visit::visit_item(self, item);
-        }
-    }
-
-    fn visit_item_use(&mut self, item: &syn::ItemUse) {
-        self.tree(&item.tree, &[]);
-    }
-
-    // `pub(super)` names a module and takes nothing from it.
-    fn visit_visibility(&mut self, _: &syn::Visibility) {}
-
-    fn visit_path(&mut self, path: &syn::Path) {
-        self.found.insert(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
-        visit::visit_path(self, path);
-    }
-}
-
-/// The module that a path of `from` leads to, if it is one of the compiler.
-fn target(path: &[String], from: &str, modules: &BTreeMap<String, PathBuf>) -> Option<String> {
-    let own: Vec<&str> = if from == "lib" { vec![] } else { from.split('/').collect() };
-    let mut rest = path;
-    let mut base = match path.first()?.as_str() {
-        "crate" => vec![],
-        "self" | "super" => own,
-        // A module inside this one.
-        first if modules.contains_key(&[from, first].join("/")) => [own, vec![first]].concat(),
-        _ => return None,
-    };
-    while let Some(first) = rest.first() {
-        match first.as_str() {
-            "crate" | "self" => {}
-            "super" => {
-                base.pop();
-            }
-            _ => break,
-        }
-        rest = &rest[1..];
-    }
-    if path[0] != "crate" && path[0] != "self" && path[0] != "super" {
-        rest = &rest[1..];
-    }
-    let full: Vec<&str> = base.into_iter().chain(rest.iter().map(String::as_str)).collect();
-    (1..=full.len()).rev().map(|length| full[..length].join("/")).find(|name| modules.contains_key(name))
+fn is_layer(name: &str) -> bool {
+    LAYERS.iter().any(|layer| layer.name == name)
 }
 
 #[test]
-fn imports_go_down() {
-    let mut all = BTreeMap::new();
-    modules(&sources(), "", &mut all);
-    assert!(all.len() > 400, "{} modules", all.len());
-    let (mut up, mut edges, mut excepted) = (vec![], BTreeSet::new(), BTreeSet::new());
-    for (module, file) in all.iter().filter(|(module, _)| !is_test(module)) {
-        let own = layer(module);
-        let mut paths = Paths::default();
-        paths.visit_file(&syn::parse_file(&fs::read_to_string(file).unwrap()).unwrap());
-        for path in &paths.found {
-            let Some(to) = target(path, module, &all).filter(|to| !is_test(to)) else { continue };
-            let other = layer(&to);
-            if own.name == other.name {
-                continue;
-            }
-            edges.insert((own.name, other.name));
-            if own.uses.contains(&other.name) {
-                continue;
-            }
-            let known = EXCEPTIONS.iter().position(|(from, above, _)| {
-                module == from && (to == *above || to.starts_with(&format!("{above}/")))
-            });
-            match known {
-                Some(at) => {
-                    excepted.insert(at);
-                }
-                None => up.push(format!(
-                    "{module} ({}) uses {} of {to} ({})",
-                    own.name,
-                    path.join("::"),
-                    other.name
-                )),
-            }
-        }
-    }
-    assert!(up.is_empty(), "imports that no layer allows:\n{}", up.join("\n"));
-    assert_eq!(excepted.len(), EXCEPTIONS.len(), "an exception is not needed any more");
-    // A layer uses only those before it, and all that the table allows is used.
+fn manifests_name_the_layers_of_the_table() {
     for (at, layer) in LAYERS.iter().enumerate() {
+        let wanted: BTreeSet<String> = layer.uses.iter().map(|name| name.to_string()).collect();
+        let found: BTreeSet<String> =
+            dependencies(layer.name, false).into_iter().filter(|name| is_layer(name)).collect();
+        assert_eq!(found, wanted, "of `{}`", layer.name);
         for name in layer.uses {
             let before = LAYERS.iter().position(|other| other.name == *name);
             assert!(before.is_some_and(|before| before < at), "{} uses {name}", layer.name);
-            let is_facade = ["onnxc", "cli"].contains(&layer.name);
-            assert!(is_facade || edges.contains(&(layer.name, name)), "{} does not use {name}", layer.name);
         }
     }
+    let folders = fs::read_dir(compiler()).unwrap().map(|entry| entry.unwrap().path());
+    let crates = folders.filter(|path| path.join("Cargo.toml").exists());
+    let crates: Vec<String> =
+        crates.map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
+    for name in crates {
+        assert!(is_layer(&name), "compiler/{name} is in no layer");
+    }
+}
+
+/// Tests may use layers beside their own, but no crate that its own tests use needs it: it would be built twice.
+#[test]
+fn tests_need_no_circle() {
+    let edges: BTreeMap<String, BTreeSet<String>> = LAYERS
+        .iter()
+        .map(|layer| {
+            let own = dependencies(layer.name, false).into_iter().chain(dependencies(layer.name, true));
+            (layer.name.to_string(), own.filter(|name| is_layer(name) && name != layer.name).collect())
+        })
+        .collect();
+    for circle in circles(&edges) {
+        assert!(circle.len() == 1, "tests need each other's crates: {circle:?}");
+    }
+}
+
+#[test]
+fn what_is_allowed_is_used() {
+    for layer in LAYERS {
+        let (_, found) = paths(&source(layer.name));
+        let used = |name: &str| {
+            let name = format!("onnxc_{name}");
+            found.values().flatten().any(|path| path[0] == name)
+        };
+        for name in layer.uses {
+            assert!(used(name), "`{}` does not use `{name}`", layer.name);
+        }
+    }
+}
+
+#[test]
+fn the_facade_does_not_use_the_command() {
+    let (all, found) = paths(&source("onnxc"));
+    let is_cli = |module: &str| CLI.contains(&module.split('/').next().unwrap_or_default());
+    for (module, paths) in found.iter().filter(|(module, _)| !is_cli(module)) {
+        for path in paths {
+            let up = target(path, module, &all).filter(|to| is_cli(to));
+            assert!(up.is_none(), "{module} uses {} of the command", path.join("::"));
+        }
+    }
+}
+
+/// Files of one crate that import each other in a circle can only be read together. A module and those inside it are one in this.
+#[test]
+fn circles_of_modules_shrink() {
+    let mut found = vec![];
+    for layer in LAYERS {
+        let (all, paths) = paths(&source(layer.name));
+        let top = |module: &str| module.split('/').next().unwrap_or_default().to_string();
+        let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (module, paths) in &paths {
+            let own = edges.entry(top(module)).or_default();
+            let to = paths.iter().filter_map(|path| target(path, module, &all));
+            // What all modules of a crate share stands in its root.
+            own.extend(to.map(|to| top(&to)).filter(|to| !to.is_empty() && *to != top(module)));
+        }
+        edges.remove("");
+        let most = circles(&edges).iter().map(Vec::len).max().unwrap_or(1);
+        if most > 1 {
+            found.push((layer.name, most));
+        }
+    }
+    assert_eq!(found, CIRCLES, "the modules of a crate that are in one circle");
+}
+
+/// `UPDATE_EXPECT=1` writes it anew.
+#[test]
+fn the_drawing_shows_the_crates() {
+    let mut edges = BTreeMap::new();
+    let mut parts = BTreeMap::new();
+    for layer in LAYERS {
+        let (all, found) = paths(&source(layer.name));
+        let used = |name: &&str| {
+            let name = format!("onnxc_{name}");
+            found.values().flatten().any(|path| path[0] == name)
+        };
+        let uses: BTreeSet<String> =
+            LAYERS.iter().map(|other| other.name).filter(used).map(str::to_string).collect();
+        edges.insert(layer.name.to_string(), uses);
+        let top = all.keys().filter(|module| !module.is_empty() && !module.contains('/'));
+        parts.insert(layer.name.to_string(), top.cloned().collect());
+    }
+    let (drawn, file) = (draw(&edges, &parts), compiler().join("crates.svg"));
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        fs::write(&file, &drawn).unwrap();
+    }
+    let kept = fs::read_to_string(&file).unwrap_or_default();
+    assert!(kept == drawn, "{} is out of date: UPDATE_EXPECT=1 writes it anew", file.display());
 }

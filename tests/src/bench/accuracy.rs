@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory;
 use onnxc::cli::args::Cli;
 use onnxc::cli::files;
-use onnxc::graph::Tensor;
+use onnxc_ir::graph::Tensor;
 use serde::{Deserialize, Serialize};
 
 use super::Result;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use onnxc::Quiet;
 use onnxc::cli::session::{Session, native_options};
-use onnxc::graph::{Constant, DType, Def, Graph, MapFn, Node, Op};
-use onnxc::scalar::UnaryFn;
+use onnxc_ir::graph::{Constant, DType, Def, Graph, MapFn, Node, Op};
+use onnxc_ir::scalar::UnaryFn;
 use serde::Serialize;
 
 use super::Result;

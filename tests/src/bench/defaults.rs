@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use onnxc::target::Target;
+use onnxc_machine::target::Target;
 use serde::Serialize;
 
 use super::Result;

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use onnxc::Quiet;
 use onnxc::cli::files;
 use onnxc::cli::session::{Session, native_options};
-use onnxc::graph::{DType, Tensor};
 use onnxc::native::{self, Call, Memory, Models};
-use onnxc::{Quiet, error};
+use onnxc_ir::error;
+use onnxc_ir::graph::{DType, Tensor};
 use onnxc_runtime_support::Pool;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

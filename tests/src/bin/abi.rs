@@ -11,7 +11,7 @@ use clap::Parser;
 use onnxc::cli::data;
 use onnxc::cli::session::Loaded;
 use onnxc::native;
-use onnxc::target::Target;
+use onnxc_machine::target::Target;
 use onnxc_tests::abi;
 use onnxc_tests::compile::{Failure, compile_for};
 
@@ -97,7 +97,7 @@ fn apart(model: &Path, sizes: &[String]) -> (String, End) {
 }
 
 fn check(model: &Path, sizes: &[String]) -> Result<String, String> {
-    let text = |error: onnxc::error::Error| error.to_string();
+    let text = |error: onnxc_ir::error::Error| error.to_string();
     let target = Target::host().map_err(text)?;
     let start = Instant::now();
     let compiled = match compile_for(model, "model", &target.into()) {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use onnxc::target::Target;
+use onnxc_machine::target::Target;
 use onnxc_tests::compile::Code;
 use onnxc_tests::differential::{Plan, Summary, run};
 use onnxc_tests::harness::{Place, Runner};

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use onnxc::target::Target;
+use onnxc_machine::target::Target;
 use onnxc_tests::compile::Code;
 use onnxc_tests::expected::{self, Outcome};
 use onnxc_tests::harness::{Runner, link_batch};

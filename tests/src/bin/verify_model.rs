@@ -10,7 +10,7 @@ use onnxc::cli::compare::{compare, default_rtol};
 use onnxc::cli::data;
 use onnxc::cli::session::Loaded;
 use onnxc::native::{self, Call};
-use onnxc::target::Target;
+use onnxc_machine::target::Target;
 use onnxc_tests::abi;
 use onnxc_tests::compile::{Code, Failure, compile_for};
 use onnxc_tests::suite::MODEL_ATOL;

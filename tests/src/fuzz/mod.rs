@@ -8,17 +8,16 @@ mod mutate;
 mod supervise;
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use bytes::Bytes;
 use fastrand::Rng;
-use onnxc::error::{Error, Kind};
 use onnxc::files::external::ExternalFiles;
-use onnxc::import::ImportOptions;
-use onnxc::target::Target;
-use onnxc::{Options, Quiet, op};
+use onnxc::{Options, Quiet};
+use onnxc_import::ImportOptions;
+use onnxc_ir::error::{Error, Kind};
+use onnxc_machine::target::Target;
 use serde::{Deserialize, Serialize};
 
 use crate::compile::catch_panic;
@@ -69,7 +68,7 @@ impl Fuzzer {
                 corpus.push(Bytes::from(bytes));
             }
         }
-        let operators: BTreeSet<_> = op::rows().map(|row| (row.domain, row.name)).collect();
+        let operators: BTreeSet<_> = onnxc::operators().rows().map(|row| (row.domain, row.name)).collect();
         Ok(Fuzzer {
             corpus,
             operators: operators.into_iter().collect(),

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
 use std::sync::Mutex;
 
-use onnxc::graph::{DType, Tensor, borders};
 use onnxc::native::{ALIGNMENT, Block, Memory, Model, Models, Placement};
+use onnxc_ir::graph::{DType, Tensor, borders};
 use onnxc_runtime_support::{Options as RunOptions, Status, abi};
 
 /// How each of the two runs is made. As floats the poisons are a large negative number and a NaN.
@@ -305,7 +305,7 @@ fn text(message: &[u8]) -> String {
 
 /// Bytes of an output of this shape, packed as the ABI has them.
 fn output_bytes(dtype: i32, shape: &[usize]) -> usize {
-    let bits = onnxc::graph::DType::from_onnx(dtype).map_or(0, |dtype| dtype.bits() as usize);
+    let bits = onnxc_ir::graph::DType::from_onnx(dtype).map_or(0, |dtype| dtype.bits() as usize);
     let bits = shape.iter().try_fold(bits, |product, &size| product.checked_mul(size));
     bits.map_or(usize::MAX >> 1, |bits| bits.div_ceil(8))
 }

@@ -8,12 +8,13 @@ use std::io::{self, Error, Read, Write};
 use std::path::Path;
 
 use bytes::Bytes;
-use onnxc::graph::{Graph, Op, Tensor};
-use onnxc::import::{DimPin, ImportOptions, NoExternalData};
 use onnxc::native::Models;
-use onnxc::schedule::{Program, Step};
-use onnxc::target::Target;
-use onnxc::{Compiled, Options, Quiet, interp, native};
+use onnxc::{Compiled, Options, Quiet, native};
+use onnxc_import::{DimPin, ImportOptions, NoExternalData};
+use onnxc_ir::graph::{Graph, Op, Tensor};
+use onnxc_ir::interp;
+use onnxc_machine::target::Target;
+use onnxc_schedule::{Program, Step};
 use prost::Message;
 use serde::{Deserialize, Serialize};
 
@@ -132,7 +133,7 @@ fn answer(
         let bytes = blob.slice(at..at + length);
         at += length;
         let proto = onnxc_proto::TensorProto::decode(bytes).map_err(Error::other)?;
-        onnxc::import::dense_tensor(&proto).map_err(Error::other)
+        onnxc_import::dense_tensor(&proto).map_err(Error::other)
     };
     let sets =
         request.sets.iter().map(|set| set.iter().map(&mut tensor).collect::<io::Result<Vec<Tensor>>>());
@@ -195,13 +196,15 @@ fn describe(failure: &Failure) -> (String, String) {
     (kind, failure.to_string())
 }
 
-fn prepare(model: Bytes, way: &Way, name: &str, object: &Path) -> Result<Code, Vec<onnxc::error::Error>> {
+fn prepare(model: Bytes, way: &Way, name: &str, object: &Path) -> Result<Code, Vec<onnxc_ir::error::Error>> {
     let one = |error| vec![error];
     let pins = way.pins.iter().map(|(target, size)| DimPin { target: target.clone(), size: *size });
     let import = ImportOptions { input_dims: pins.collect(), ..ImportOptions::default() };
     if way.cpu == "interpreter" {
         let proto = onnxc::decode(model).map_err(one)?;
-        return Ok(Code::Graph(Box::new(onnxc::import::import(&proto, &import, &NoExternalData)?.graph)));
+        return Ok(Code::Graph(Box::new(
+            onnxc_import::import(&proto, &import, &NoExternalData, &onnxc::operators())?.graph,
+        )));
     }
     let target = Target::host().and_then(|host| Target::new(host.triple, Some(way.cpu.as_str())));
     let target = target.and_then(|target| match way.width {
@@ -218,7 +221,11 @@ fn prepare(model: Bytes, way: &Way, name: &str, object: &Path) -> Result<Code, V
     let mut bytes = Vec::new();
     compiled.artifact().and_then(|artifact| artifact.write_object(&mut bytes)).map_err(one)?;
     std::fs::write(object, bytes).map_err(|error| {
-        one(onnxc::error::Error::new(onnxc::error::Stage::Io, onnxc::error::Kind::Io, error.to_string()))
+        one(onnxc_ir::error::Error::new(
+            onnxc_ir::error::Stage::Io,
+            onnxc_ir::error::Kind::Io,
+            error.to_string(),
+        ))
     })?;
     Ok(Code::Native(Box::new(compiled), name.to_string()))
 }
@@ -268,7 +275,7 @@ fn run_set(code: &Code, library: Option<&Models>, inputs: &[Tensor], data: &mut 
 fn interpret(graph: &Graph, inputs: &[Tensor]) -> Ending {
     match catch_panic(|| interp::run(graph, inputs)) {
         Err(message) => Ending::Broken(format!("panic: {message}")),
-        Ok(Err(error)) if error.kind == onnxc::error::Kind::Internal => Ending::Broken(error.to_string()),
+        Ok(Err(error)) if error.kind == onnxc_ir::error::Kind::Internal => Ending::Broken(error.to_string()),
         Ok(Err(error)) => Ending::Refused { status: 0, message: error.to_string(), untouched: true },
         Ok(Ok(outputs)) => Ending::Outputs(outputs.iter().map(Output::of).collect()),
     }

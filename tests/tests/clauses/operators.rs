@@ -255,7 +255,7 @@ fn verifier_rows() -> Vec<Row> {
 
 fn importer_rows() -> Vec<Row> {
     let pin = |target: &str, size| {
-        let pin = onnxc::import::DimPin { target: target.into(), size };
+        let pin = onnxc_import::DimPin { target: target.into(), size };
         move |options: &mut ImportOptions| options.input_dims = vec![pin]
     };
     let is = |number, statement: &str, text: &str, verdict| row(number, "TVM", statement, text, verdict);

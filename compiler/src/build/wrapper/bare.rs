@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::port::{Holds, Port};
 use super::{Model, line};
-use crate::error::{Error, Result, Stage};
+use onnxc_ir::error::{Error, Result, Stage};
 
 const PRELUDE: &str = include_str!("../bare.rs.txt");
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::codegen::emit::{identifier, printable};
+use onnxc_object::emit::{identifier, printable};
 
 pub const KEYWORDS: &[&str] = &[
     "as", "async", "await", "abstract", "become", "box", "break", "const", "continue", "crate", "do", "dyn",

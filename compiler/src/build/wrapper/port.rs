@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::names::line;
-use crate::graph::dim::Atom;
-use crate::graph::{DType, Dim, Sym, TensorType};
+use onnxc_ir::graph::dim::Atom;
+use onnxc_ir::graph::{DType, Dim, Sym, TensorType};
 
 pub struct Port<'g> {
     pub name: &'g str,

@@ -1,10 +1,11 @@
 //! Faults put in place of the compiler's parts: each is named.
 
 use super::*;
-use crate::graph::{Builder, Dim, MapFn, Op, Origin, TensorType};
-use crate::loops::{Expr, Stmt};
-use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
-use crate::target::{Opt, Target};
+use onnxc_backend::codegen::isa::{Opt, isa};
+use onnxc_ir::graph::{Builder, Dim, MapFn, Op, Origin, TensorType};
+use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
+use onnxc_loops::{Expr, Stmt};
+use onnxc_machine::target::Target;
 
 /// A softmax and a product of its result, of two ONNX nodes.
 fn graph() -> Graph {
@@ -101,8 +102,8 @@ fn broken(mut built: Built, name: &str) -> Built {
         assert!(break_stores(&mut built.kernel.body) > 0);
         // Cranelift takes every kernel.
         let target = Target::host().unwrap();
-        let isa = target.isa(Opt::Speed).unwrap();
-        built.code = crate::codegen::compile(&built.kernel, &*isa, &target).unwrap();
+        let isa = isa(&target, Opt::Speed).unwrap();
+        built.code = onnxc_backend::codegen::compile(&built.kernel, &*isa, &target).unwrap();
     }
     built
 }

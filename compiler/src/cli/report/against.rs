@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::facts::Facts;
 use super::page::{bytes_text, escape, ms_text};
 use crate::cli::session::usage;
-use crate::error::Result;
+use onnxc_ir::error::Result;
 
 /// An earlier report, as pages hold it and `onnxc bench --per-node --json` prints it.
 #[derive(Deserialize)]

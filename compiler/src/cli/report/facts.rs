@@ -9,11 +9,11 @@ use crate::cli::check::to_json;
 use crate::cli::data::{self, Symbols};
 use crate::cli::peak::Peak;
 use crate::cli::session::Loaded;
-use crate::codegen::kernels::Kernels;
-use crate::graph::{Dim, Graph, Tensor, ValueId};
-use crate::schedule::{Place, Program, Scratch, Step};
-use crate::target::Target;
 use crate::{Options, Precision};
+use onnxc_backend::codegen::kernels::Kernels;
+use onnxc_ir::graph::{Dim, Graph, Tensor, ValueId};
+use onnxc_machine::target::Target;
+use onnxc_schedule::{Place, Program, Scratch, Step};
 
 pub struct Facts {
     pub model: String,
@@ -126,8 +126,8 @@ impl Facts {
 
 fn options_text(options: &Options) -> String {
     let level = match options.goal {
-        crate::target::Goal::Size => "s".to_string(),
-        crate::target::Goal::Speed => options.opt_level.to_string(),
+        onnxc_machine::target::Goal::Size => "s".to_string(),
+        onnxc_machine::target::Goal::Speed => options.opt_level.to_string(),
     };
     let exact = if options.exact { " --exact" } else { "" };
     let precision = match options.precision {

@@ -15,7 +15,7 @@ use crate::cli::is_quiet;
 use crate::cli::output;
 use crate::cli::peak::Peak;
 use crate::cli::session::{Problems, Progress, Session, native_options, one, print_warnings, usage};
-use crate::error::Result;
+use onnxc_ir::error::Result;
 
 pub fn run(args: &ReportArgs) -> std::result::Result<(), Problems> {
     bench::check(&args.measure).map_err(one)?;

@@ -1,0 +1,48 @@
+//! Operators of other domains than ONNX's own: `com.microsoft`, of ONNX Runtime, and `ai.onnx.ml`, of classic models.
+
+pub mod microsoft;
+pub mod ml;
+#[cfg(test)]
+mod tests;
+
+use onnxc_ops::OpDef;
+
+/// Families of these domains, for an [`onnxc_ops::Table`].
+pub const FAMILIES: &[&[OpDef]] = &[
+    ml::ROWS,
+    ml::labels::ROWS,
+    ml::maps::ROWS,
+    ml::linear::ROWS,
+    ml::svm::ROWS,
+    ml::trees::ROWS,
+    microsoft::elementwise::ROWS,
+    microsoft::gates::ROWS,
+    microsoft::fused::ROWS,
+    microsoft::groups::ROWS,
+    microsoft::nchwc::ROWS,
+    microsoft::standard::ROWS,
+    microsoft::numbers::ROWS,
+    microsoft::moe::ROWS,
+    microsoft::crops::ROWS,
+    microsoft::windows::ROWS,
+    microsoft::matmul::ROWS,
+    microsoft::blockwise::ROWS,
+    microsoft::byte_blocks::ROWS,
+    microsoft::attention::ROWS,
+    microsoft::group_query::ROWS,
+    microsoft::multi_head::ROWS,
+    microsoft::rotary::ROWS,
+    microsoft::relative::ROWS,
+    microsoft::layers::ROWS,
+    microsoft::linear::ROWS,
+    microsoft::gated_delta::ROWS,
+    microsoft::branches::ROWS,
+    microsoft::ngrams::ROWS,
+    microsoft::recurrent::ROWS,
+    microsoft::generation::ROWS,
+    microsoft::packed::ROWS,
+    microsoft::masked_decoder::ROWS,
+    microsoft::sparse::ROWS,
+    microsoft::words::ROWS,
+    microsoft::text::ROWS,
+];

@@ -1,0 +1,236 @@
+//! Operators that came to com.microsoft before, or beside, those of the standard which they resemble: moves, choices,
+//! transforms.
+
+use super::own;
+use onnxc_ir::graph::{Builder, Graph, Op, Requirement, TensorType};
+use onnxc_ops::conv::transposed::conv_transpose;
+use onnxc_ops::det::Pivot;
+use onnxc_ops::fourier::of_reals;
+use onnxc_ops::generate::range;
+use onnxc_ops::grid::grid_sample;
+use onnxc_ops::indexing::{gather_nd, trilu};
+use onnxc_ops::row::*;
+use onnxc_ops::slicing::pad;
+use onnxc_ops::spatial::windows;
+use onnxc_ops::types::{ALL, ALL_BF16, FLOATS_F16, INDICES, NUMERIC};
+use onnxc_ops::unique::unique_along;
+
+#[rustfmt::skip]
+pub const ROWS: &[OpDef] = &[
+    own("Trilu", &[req("X", "T"), opt("k", "tensor(int64)")], &[req("Y", "T")], &[int("upper", 1)],
+        &[("T", NUMERIC_BOOL)], &["X[.., _, _]", "count(k) = 1"], trilu, "upper or lower triangle of matrices"),
+    own("Range", &[req("start", "T"), req("limit", "T"), opt("delta", "T")], &[req("Y", "T")], &[],
+        &[("T", RANGE_11)], &["count(start) = 1", "count(limit) = 1", "count(delta) = 1"], range_by_one,
+        "start, start + delta, ... below limit"),
+    own("Pad", &[req("data", "T"), req("pads", "tensor(int64)"), opt("value", "T")], &[req("output", "T")],
+        &[string("mode", "constant")], &[("T", FLOATS_F16)], &["pads[_] | [1, _]", "count(value) = 1"], pad_flat,
+        "elements added around a tensor, or removed"),
+    own("Unique", &[req("x", "T")], &[req("y", "T"), req("idx", "tensor(int64)"), req("counts", "tensor(int64)")], &[],
+        &[("T", ALL)], &["x[_]"], unique, "the distinct elements as they come, where each is, and how often"),
+    own("GatherND", &[req("data", "T"), req("indices", "Tind")], &[req("output", "T")], &[],
+        &[("T", ALL), ("Tind", INDICES)], &["data[_, ..]", "indices[.., _]"], gather_nd, "slices picked by index vectors"),
+    own("ExpandDims", &[req("X", "T"), req("axis", "tensor(int32)")], &[req("Y", "T")], &[], &[("T", ALL)],
+        &["count(axis) = 1"], expand_dims, "an axis of size 1 put in"),
+    own("GridSample", &[req("X", "T1"), req("Grid", "T1")], &[req("Y", "T2")],
+        &[int("align_corners", 0), string("mode", "bilinear"), string("padding_mode", "zeros")],
+        &[("T1", ALL), ("T2", FLOATS_F16)], &["X[N, _, _, _]", "Grid[N, _, _, 2]"], sample_grid,
+        "an image sampled at the positions of a grid"),
+    own("ConvTransposeWithDynamicPads", &[req("X", "T"), req("W", "T"), opt("Pads", "tensor(int64)"), opt("B", "T")],
+        &[req("Y", "T")],
+        &[string("auto_pad", "NOTSET"), optional("dilations", Ints), int("group", 1), optional("kernel_shape", Ints),
+          optional("output_padding", Ints), optional("strides", Ints)],
+        &[("T", FLOATS_F16)],
+        &["X[N, C, D..]", "W[C, G, K..]", "W[_, _, kernel_shape..]", "len(K) = len(D)", "C % group = 0",
+          "Pads[2 * len(D)]", "B[G * group]"], conv_transpose, "transposed convolution, its pads an input"),
+    own("TorchEmbedding", &[req("weight", "T"), req("indices", "tensor(int64)"), opt("padding_idx", "tensor(int64)"),
+        opt("scale_grad_by_freq", "tensor(bool)")], &[req("Y", "T")], &[], &[("T", NUMERIC)],
+        &["weight[_, _]", "count(padding_idx) = 1", "count(scale_grad_by_freq) = 1"], embedding,
+        "rows picked by index; what is for training alone means nothing"),
+    own("SampleOp", &[req("X", "T")], &[req("Y", "T")], &[], &[("T", WIDE_NO_BF16)], ANY, |cx| Ok(vec![cx.input(0)?]), "x"),
+    own("UnfoldTensor", &[req("input", "T")], &[req("output", "T")],
+        &[int("dim", -1), required("size", Int), int("step", 1)], &[("T", ALL_BF16)], &["input[_, ..]"], unfold,
+        "all slices of a size along an axis, as a last axis"),
+    own("Rfft", &[req("X", "T")], &[req("Y", "T")], FOURIER_ATTRIBUTES, &[("T", FLOATS_F16)], &["X[.., _]"],
+        |cx| fourier(cx, false), "spectrum of real numbers"),
+    own("Irfft", &[req("X", "T")], &[req("Y", "T")],
+        &[int("normalized", 0), int("onesided", 1), required("signal_ndim", Int)], &[("T", FLOATS_F16)],
+        &["X[.., _, 2]"], |cx| fourier(cx, true), "real numbers of a spectrum"),
+    own("NGramRepeatBlock", &[req("input_ids", "Tid"), req("scores", "T")], &[req("scores_out", "T")],
+        &[required("ngram_size", Int)], &[("Tid", I64S), ("T", F32S)], &["input_ids[B, _]", "scores[B, _]"],
+        n_gram_repeat_block, "scores, minus infinity for tokens that would repeat a run of tokens"),
+    own("Inverse", &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], &["X[.., N, N]"], inverse,
+        "inverses of square matrices"),
+];
+
+const FOURIER_ATTRIBUTES: &[AttrDef] = &[int("normalized", 0), int("onesided", 1), int("signal_ndim", 1)];
+
+fn range_by_one(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    if cx.optional(2).is_none() {
+        let one = cx.b.scalar(cx.b.dtype(cx.input(0)?), 1.0);
+        cx.inputs.resize(3, None);
+        cx.inputs[2] = Some(one);
+    }
+    range(cx)
+}
+
+/// The grid has the type of the image.
+fn sample_grid(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    match cx.b.dtype(x) {
+        DType::F16 | DType::F32 | DType::F64 => grid_sample(cx),
+        _ => unsupported(format!("positions as {}: f16, f32 and f64 are supported", cx.b.ty(x))),
+    }
+}
+
+/// Pads may be a row of a matrix.
+fn pad_flat(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let pads = cx.input(1)?;
+    let count = cx.b.ty(pads).elements();
+    cx.inputs[1] = Some(cx.b.reshape(pads, vec![count])?);
+    pad(cx)
+}
+
+fn unique(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let found = unique_along(cx, None, false)?;
+    Ok(vec![found[0], found[2], found[3]])
+}
+
+fn expand_dims(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let axis = known_scalar(cx, 1)?;
+    let Some(axis) = axis.as_const() else { return unsupported(format!("an axis that is the dim {axis}")) };
+    let axis = normalize_axis(axis, cx.b.rank(x) + 1)?;
+    Ok(vec![cx.b.unsqueeze(x, &[axis])?])
+}
+
+fn embedding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (rows, indices) = (cx.input(0)?, cx.input(1)?);
+    Ok(vec![cx.b.emit1(Op::Gather { axis: 0 }, &[rows, indices])?])
+}
+
+fn unfold(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let rank = cx.b.rank(x);
+    let axis = normalize_axis(cx.int("dim")?, rank)?;
+    let mut sizes = Vec::new();
+    for name in ["size", "step"] {
+        match cx.int(name)? {
+            size @ 1..=0x7fff_ffff => sizes.push(size as usize),
+            other => return malformed(format!("{name} is {other}; it must be at least 1")),
+        }
+    }
+    let extent = cx.b.ty(x).shape[axis].clone();
+    let name = format!("dimension {axis} of {}", cx.operand_name(0));
+    cx.b.require(Requirement::at_most(Dim::from(sizes[0]), extent).says_at_least(name, "size"))?;
+    let found = windows(cx.b, x, axis, &[Dim::from(sizes[0])], &[sizes[1]], &[1])?;
+    // The window's own axis goes last.
+    let mut perm: Vec<usize> = (0..=rank).collect();
+    perm.remove(axis + 1);
+    perm.push(axis + 1);
+    Ok(vec![cx.b.transpose(found, &perm)?])
+}
+
+fn fourier(cx: &mut NodeCx<'_, '_>, inverse: bool) -> Result<Vec<ValueId>> {
+    for (name, only) in [("onesided", 1), ("normalized", 0), ("signal_ndim", 1)] {
+        if cx.int(name)? != only {
+            return unsupported(format!("{name} {}: {only} is supported", cx.int(name)?));
+        }
+    }
+    let x = cx.input(0)?;
+    let axis = cx.b.rank(x) - 1 - usize::from(inverse);
+    let least = if inverse { 2usize } else { 1 };
+    let size = cx.b.shape(x)[axis].clone();
+    let name = format!("dimension {axis} of {}, along which the transform goes,", cx.operand_name(0));
+    cx.b.require(Requirement::at_most(Dim::from(least), size).says_at_least(name, least))?;
+    Ok(vec![of_reals(cx.b, x, inverse)?])
+}
+
+fn n_gram_repeat_block(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (ids, scores) = (cx.input(0)?, cx.input(1)?);
+    let size = match cx.int("ngram_size")? {
+        size @ 1..=0xffff => size as usize,
+        other => return malformed(format!("ngram_size is {other}; it must be from 1 to 65535")),
+    };
+    Ok(vec![without_repeats(cx.b, ids, scores, size, f64::NEG_INFINITY)?])
+}
+
+/// Scores `[B, V]`, at most `low` for each token that would complete a run of `size` tokens which `ids`, i64 `[B, L]`, has
+/// already. The tokens are preceded by `size - 1` that equal no token, so that short rows have windows as well.
+pub(super) fn without_repeats(
+    b: &mut Builder<'_>,
+    ids: ValueId,
+    scores: ValueId,
+    size: usize,
+    low: f64,
+) -> Result<ValueId> {
+    let (none, before) = (b.scalar(DType::I64, -1.0), Dim::from(size - 1));
+    let padded = b.pad(ids, none, vec![Dim::ZERO, before.clone()], vec![Dim::ZERO; 2])?;
+    let count = b.ty(ids).shape[1].clone();
+    let runs = windows(b, padded, 1, &[Dim::from(size)], &[1], &[1])?;
+    let next = b.slice_axis(runs, 2, before.clone(), Dim::ONE)?;
+    let next = b.squeeze(next, &[2])?;
+    let place = b.iota(vec![Dim::ONE, count.clone()], 1)?;
+    let first = b.scalar(DType::I64, (size - 1) as f64);
+    let mut repeats = b.compare(CompareFn::Ge, place, first)?;
+    if size > 1 {
+        let runs = b.slice_axis(runs, 2, Dim::ZERO, before.clone())?;
+        let last = b.slice_axis(padded, 1, count, before)?;
+        let last = b.unsqueeze(last, &[1])?;
+        let same = b.compare(CompareFn::Eq, runs, last)?;
+        let same = b.reduce(ReduceFn::And, same, &[2])?;
+        let same = b.squeeze(same, &[2])?;
+        repeats = b.binary(BinaryFn::And, repeats, same)?;
+    }
+    let (low, high) = (b.scalar(DType::F32, low), b.scalar(DType::F32, f64::INFINITY));
+    let bound = b.select(repeats, low, high)?;
+    // What is of no kind must be an index, and blocks nothing.
+    let next = b.binary_scalar(BinaryFn::Max, next, 0.0)?;
+    let (shape, rows) = (b.shape(next), b.shape(bound));
+    let bound = if shape == rows { bound } else { b.expand(bound, shape)? };
+    let op = Op::ScatterElements { axis: 1, combine: Some(BinaryFn::Min) };
+    b.emit1(op, &[scores, next, bound])
+}
+
+/// `[.., n, n]`, each beside the identity, by elimination of one column at a step; half types compute in f32.
+fn inverse(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let b = &mut *cx.b;
+    let (shape, dtype) = (b.shape(x), b.dtype(x));
+    let (lead, n) = (shape[..shape.len() - 2].to_vec(), shape[shape.len() - 1].clone());
+    let batch = onnxc_ir::graph::dim::product(&lead);
+    let work = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let x = b.cast(x, work)?;
+    let square = vec![batch.clone(), n.clone(), n.clone()];
+    let x = b.reshape(x, square.clone())?;
+    let (row, column) = (b.iota(vec![n.clone(), Dim::ONE], 0)?, b.iota(vec![Dim::ONE, n.clone()], 1)?);
+    let unit = b.compare(CompareFn::Eq, row, column)?;
+    let unit = b.cast(unit, work)?;
+    let unit = b.expand(unit, square)?;
+    let both = b.concat(&[x, unit], 2)?;
+    let step = b.iota(vec![n.clone()], 0)?;
+    let body = elimination(b, &batch, &n, work)?;
+    let both = b.emit(Op::scan(body, n.clone(), 1, 1, vec![false]), &[both, step])?[0];
+    let y = b.slice_axis(both, 2, n.clone(), n)?;
+    let y = b.cast(y, dtype)?;
+    Ok(vec![b.reshape(y, shape)?])
+}
+
+/// State: matrices `[B, n, 2n]`; scanned: the number of the column. The pivot is the greatest of its column.
+fn elimination(outer: &Builder<'_>, batch: &Dim, n: &Dim, dtype: DType) -> Result<Graph> {
+    let (mut body, origin) = outer.body();
+    let mut builder = Builder::new(&mut body, origin);
+    let b = &mut builder;
+    let width = n.clone() * Dim::from(2usize);
+    let a = b.input("matrix", TensorType::new(dtype, vec![batch.clone(), n.clone(), width.clone()]), None);
+    let step = b.input("step", TensorType::new(DType::I64, vec![]), None);
+    // The step's row takes the place of the pivot's, which is put here.
+    let Pivot { pivot, pivot_row, swapped, column, .. } = Pivot::of(b, a, step, dtype)?;
+    let scaled = b.binary(BinaryFn::Div, pivot_row, pivot)?;
+    let product = b.binary(BinaryFn::Mul, column, scaled)?;
+    let others = b.binary(BinaryFn::Sub, swapped, product)?;
+    let row = b.iota(vec![n.clone(), Dim::ONE], 0)?;
+    let own = b.compare(CompareFn::Eq, row, step)?;
+    let next = b.select(own, scaled, others)?;
+    body.outputs = vec![(String::new(), next)];
+    Ok(body)
+}

@@ -1,0 +1,391 @@
+//! The text form of the tensor IR, written. `graph::parse` documents the grammar and reads it.
+//!
+//! Two styles: [`to_text`] is complete and parses back to the same graph; `Display` is for people and
+//! replaces the data of large constants by a hash of it.
+
+use std::fmt::{self, Write};
+
+use crate::graph::build::known_elements;
+use crate::graph::data::Says;
+use crate::graph::op::Shapes;
+use crate::graph::{
+    AnyRank, Assumption, Constant, DType, Def, Dim, Graph, Growth, MapFn, Node, Op, Panels, Requirement,
+    RhsLayout, Tensor, TensorType, Trees, Value, ValueId,
+};
+
+/// Constants of up to this many elements are written as numbers.
+const INLINE: usize = 16;
+
+/// The complete text of a graph. Values that nothing live uses are left out.
+pub fn to_text(graph: &Graph) -> String {
+    let mut out = String::new();
+    let mut printer = Printer { out: &mut out, full: true };
+    printer.graph(graph, 0).expect("writing to a string cannot fail");
+    out
+}
+
+/// For people: large constants as `#` and a hash of their data.
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Printer { out: f, full: false }.graph(self, 0)
+    }
+}
+
+struct Printer<'a> {
+    out: &'a mut dyn Write,
+    full: bool,
+}
+
+impl Printer<'_> {
+    fn graph(&mut self, graph: &Graph, depth: usize) -> fmt::Result {
+        let indent = "  ".repeat(depth);
+        writeln!(self.out, "graph {:?} {{", graph.name)?;
+        let live = graph.live_data_symbols();
+        for (sym, symbol) in graph.symbols.iter() {
+            write!(self.out, "{indent}  symbol {sym} {:?}", symbol.name)?;
+            if graph.seed == Some(sym) {
+                write!(self.out, " = seed")?;
+            }
+            if let Some(data) = graph.data.get(&sym).filter(|_| live.contains(&sym)) {
+                write!(self.out, " = {}[{}]", data.value, data.element)?;
+                if let Some(bound) = &data.bound {
+                    write!(self.out, " <= {bound}")?;
+                }
+                match &data.says {
+                    Some(Says::Name(name)) => write!(self.out, " named {name:?}")?,
+                    Some(Says::Text(text)) => write!(self.out, " says {text:?}")?,
+                    None => {}
+                }
+            }
+            writeln!(self.out)?;
+        }
+        for (key, value) in &graph.metadata {
+            writeln!(self.out, "{indent}  metadata {key:?} {value:?}")?;
+        }
+        for Assumption { requirement: Requirement { left, relation, right }, node, claim } in
+            graph.assumptions.iter()
+        {
+            write!(self.out, "{indent}  assume {left} {relation} {right}")?;
+            if !(node.is_empty() && claim.text.is_empty()) {
+                write!(self.out, " {node:?} {:?}", claim.text)?;
+                claim.values.iter().try_for_each(|value| write!(self.out, ", {value}"))?;
+            }
+            writeln!(self.out)?;
+        }
+        if let Some(strings) = graph.strings.as_ref().filter(|_| depth == 0) {
+            write!(self.out, "{indent}  strings")?;
+            strings
+                .texts()
+                .iter()
+                .try_for_each(|text| write!(self.out, " {:?}", String::from_utf8_lossy(text)))?;
+            writeln!(self.out)?;
+        }
+        for input in &graph.inputs {
+            let value = &graph.values[input.value];
+            write!(self.out, "{indent}  input {} {:?}", input.value, input.name)?;
+            if value.name != input.name {
+                write!(self.out, " named {:?}", value.name)?;
+            }
+            write!(self.out, " : {}", value.ty)?;
+            self.known(value)?;
+            if let Some(default) = &input.default {
+                write!(self.out, " = ")?;
+                self.tensor(default)?;
+            }
+            writeln!(self.out)?;
+        }
+        for state in &graph.states {
+            write!(self.out, "{indent}  state {}, {}", state.ports.0, state.ports.1)?;
+            if let Some(Growth { axis, size, next, capacity }) = &state.growth {
+                write!(self.out, " axis {axis} from {size} to {next} of {capacity}")?;
+            }
+            if let Some(Panels { axis, width, size }) = &state.panels {
+                write!(self.out, " panels of {width} along {axis} of {size}")?;
+            }
+            writeln!(self.out)?;
+        }
+        self.body(graph, depth, &indent)?;
+        write!(self.out, "{indent}  return")?;
+        for (at, (name, value)) in graph.outputs.iter().enumerate() {
+            write!(self.out, "{} {value} {name:?}", if at == 0 { "" } else { "," })?;
+            if let Some(AnyRank { rank, least }) = graph.any_rank.get(&at) {
+                write!(self.out, " rank {rank} from {least}")?;
+            }
+        }
+        write!(self.out, "\n{indent}}}")?;
+        if depth == 0 { writeln!(self.out) } else { Ok(()) }
+    }
+
+    /// Nodes in their order, each constant before its first use.
+    fn body(&mut self, graph: &Graph, depth: usize, indent: &str) -> fmt::Result {
+        let mut done = cranelift_entity::EntitySet::new();
+        let mut origins = cranelift_entity::EntitySet::new();
+        for &id in &graph.order {
+            let node = &graph.nodes[id];
+            for &input in node.inputs.iter().chain(&graph.needs(id)) {
+                self.constants(graph, input, &mut done, depth, indent)?;
+            }
+            write!(self.out, "{indent}  ")?;
+            for (at, &output) in node.outputs.iter().enumerate() {
+                if at > 0 {
+                    write!(self.out, ", ")?;
+                }
+                self.defined(graph, output)?;
+            }
+            write!(self.out, " = ")?;
+            self.application(&node.op, &node.inputs, depth)?;
+            for (at, &output) in node.outputs.iter().enumerate() {
+                write!(self.out, "{}{}", if at == 0 { " : " } else { ", " }, graph.ty(output))?;
+                self.known(&graph.values[output])?;
+            }
+            self.origin(graph, node, &mut origins)?;
+            writeln!(self.out)?;
+        }
+        for (_, value) in &graph.outputs {
+            self.constants(graph, *value, &mut done, depth, indent)?;
+        }
+        Ok(())
+    }
+
+    /// An ONNX node is written out where it is first named.
+    fn origin(
+        &mut self,
+        graph: &Graph,
+        node: &Node,
+        named: &mut cranelift_entity::EntitySet<crate::graph::OriginId>,
+    ) -> fmt::Result {
+        write!(self.out, " @{}", node.origin)?;
+        match graph.origins.get(node.origin) {
+            Some(origin) if named.insert(node.origin) => {
+                write!(self.out, "({} {:?} {:?})", origin.index, origin.op_type, origin.name)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn defined(&mut self, graph: &Graph, value: ValueId) -> fmt::Result {
+        match graph.values[value].name.as_str() {
+            "" => write!(self.out, "{value}"),
+            name => write!(self.out, "{value} {name:?}"),
+        }
+    }
+
+    /// `value`, if it is a constant that has not been written, after the constants it is computed from.
+    fn constants(
+        &mut self,
+        graph: &Graph,
+        value: ValueId,
+        done: &mut cranelift_entity::EntitySet<ValueId>,
+        depth: usize,
+        indent: &str,
+    ) -> fmt::Result {
+        let mut stack = vec![(value, false)];
+        while let Some((value, ready)) = stack.pop() {
+            let Def::Const(constant) = &graph.values[value].def else { continue };
+            if let (false, Constant::Deferred { inputs, .. }) = (ready, constant) {
+                if !done.contains(value) {
+                    stack.push((value, true));
+                    stack.extend(inputs.iter().rev().map(|&input| (input, false)));
+                }
+                continue;
+            }
+            if !done.insert(value) {
+                continue;
+            }
+            write!(self.out, "{indent}  ")?;
+            self.defined(graph, value)?;
+            write!(self.out, " = const ")?;
+            match constant {
+                Constant::Data(tensor) => self.tensor(tensor)?,
+                Constant::Deferred { op, inputs } => {
+                    self.application(op, inputs, depth)?;
+                    write!(self.out, " : {}", graph.ty(value))?;
+                }
+            }
+            self.known(&graph.values[value])?;
+            writeln!(self.out)?;
+        }
+        Ok(())
+    }
+
+    /// Known elements, where they are not those that the definition implies.
+    fn known(&mut self, value: &Value) -> fmt::Result {
+        let implied = match &value.def {
+            Def::Const(Constant::Data(tensor)) => known_elements(tensor),
+            _ => None,
+        };
+        match &value.known {
+            known if *known == implied => Ok(()),
+            Some(elements) => write!(self.out, " known {elements:?}"),
+            None => write!(self.out, " unknown"),
+        }
+    }
+
+    fn application(&mut self, op: &Op, inputs: &[ValueId], depth: usize) -> fmt::Result {
+        write!(self.out, "{}", op.name())?;
+        for (at, input) in inputs.iter().enumerate() {
+            write!(self.out, "{} {input}", if at == 0 { "" } else { "," })?;
+        }
+        let attributes = attributes(op);
+        let names: &[&str] = if matches!(op, Op::If { .. }) { &["then", "else"] } else { &["body"] };
+        if attributes.is_empty() && !op.is_control() {
+            return Ok(());
+        }
+        write!(self.out, " {{{attributes}")?;
+        for (at, (name, body)) in names.iter().zip(op.bodies()).enumerate() {
+            let separator = if at == 0 && attributes.is_empty() { "" } else { ", " };
+            write!(self.out, "{separator}{name}=")?;
+            self.graph(body, depth + 1)?;
+        }
+        write!(self.out, "}}")
+    }
+
+    fn tensor(&mut self, tensor: &Tensor) -> fmt::Result {
+        let shape = tensor.shape.iter().map(|&size| Dim::from(size)).collect();
+        write!(self.out, "{} ", TensorType::new(tensor.dtype, shape))?;
+        if tensor.dtype == DType::Str {
+            let texts: Vec<String> =
+                tensor.texts().iter().map(|text| format!("{:?}", String::from_utf8_lossy(text))).collect();
+            return write!(self.out, "[{}]", texts.join(", "));
+        }
+        if tensor.len() <= INLINE
+            && let Some(numbers) = numbers(tensor)
+        {
+            return write!(self.out, "[{}]", numbers.join(", "));
+        }
+        if !self.full {
+            return write!(self.out, "#{:016x}", fnv1a(&tensor.data));
+        }
+        write!(self.out, "0x")?;
+        tensor.data.iter().try_for_each(|byte| write!(self.out, "{byte:02x}"))
+    }
+}
+
+/// Elements as numbers that read back to the same bits; `None` where a type or a NaN has no such form.
+pub fn numbers(tensor: &Tensor) -> Option<Vec<String>> {
+    /// Shortest form that reads back as the same number.
+    fn float(value: impl fmt::Debug, nan: bool, canonical: bool) -> Option<String> {
+        let text = format!("{value:?}").to_lowercase();
+        (!nan || canonical).then(|| text.strip_suffix(".0").unwrap_or(&text).to_string())
+    }
+    match tensor.dtype {
+        DType::F32 => tensor
+            .values::<f32>()
+            .into_iter()
+            .map(|v| float(v, v.is_nan(), v.to_bits() == f32::NAN.to_bits()))
+            .collect(),
+        DType::F64 => tensor
+            .values::<f64>()
+            .into_iter()
+            .map(|v| float(v, v.is_nan(), v.to_bits() == f64::NAN.to_bits()))
+            .collect(),
+        DType::F16 => tensor
+            .values::<half::f16>()
+            .into_iter()
+            .map(|v| float(v.to_f32(), v.is_nan(), v.to_bits() == half::f16::NAN.to_bits()))
+            .collect(),
+        DType::BF16 => tensor
+            .values::<half::bf16>()
+            .into_iter()
+            .map(|v| float(v.to_f32(), v.is_nan(), v.to_bits() == half::bf16::NAN.to_bits()))
+            .collect(),
+        DType::Bool if tensor.data.iter().all(|&byte| byte <= 1) => {
+            Some(tensor.values::<bool>().into_iter().map(|v| v.to_string()).collect())
+        }
+        DType::U64 => Some(tensor.values::<u64>().into_iter().map(|v| v.to_string()).collect()),
+        dtype if dtype.is_int() && !dtype.is_packed() => {
+            Some(tensor.to_i64s()?.into_iter().map(|v| v.to_string()).collect())
+        }
+        _ => None,
+    }
+}
+
+/// The FNV-1a hash: stable over machines and versions, so dumps can be compared.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// The attributes of an operation other than a body, such as `perm=[1, 0]`; empty where it has none.
+fn attributes(op: &Op) -> String {
+    let combine = |function: &Option<crate::scalar::BinaryFn>| match function {
+        Some(function) => format!("combine={function}"),
+        None => String::new(),
+    };
+    match op {
+        Op::Map(MapFn::Cast { to, saturate }) => format!("to={to}, saturate={saturate}"),
+        Op::Map(MapFn::Bitcast { to }) => format!("to={to}"),
+        Op::Map(_) => String::new(),
+        Op::Reduce { op, axes } => format!("op={op}, axes={axes:?}"),
+        Op::ArgReduce { max, axis, last } => format!("max={max}, axis={axis}, last={last}"),
+        Op::Contract { batch, m, k, rhs } => match rhs {
+            RhsLayout::Plain => format!("batch={batch}, m={m}, k={k}"),
+            RhsLayout::Panels { nr, depth: 1, n } => format!("batch={batch}, m={m}, k={k}, nr={nr}, n={n}"),
+            RhsLayout::Panels { nr, depth, n } => {
+                format!("batch={batch}, m={m}, k={k}, nr={nr}, depth={depth}, n={n}")
+            }
+            RhsLayout::Ordered { nr, n, short } => {
+                format!("batch={batch}, m={m}, k={k}, nr={nr}, short={short}, n={n}")
+            }
+        },
+        Op::Pack { batch, k, nr } => format!("batch={batch}, k={k}, nr={nr}"),
+        Op::Dequantize { bits, bias } => format!("bits={bits}, bias={bias}"),
+        Op::Reshape { shape } | Op::Expand { shape } => format!("shape={shape:?}"),
+        Op::Transpose { perm } => format!("perm={perm:?}"),
+        Op::Slice { starts, steps, sizes } => {
+            format!("starts={starts:?}, steps={steps:?}, sizes={sizes:?}")
+        }
+        Op::Pad { lo, hi } | Op::ImplicitPad { lo, hi } => format!("lo={lo:?}, hi={hi:?}"),
+        Op::Concat { axis } | Op::Gather { axis } | Op::GatherElements { axis } => format!("axis={axis}"),
+        Op::Window { first, kernel, strides, dilations } => {
+            format!("first={first}, kernel={kernel:?}, strides={strides:?}, dilations={dilations:?}")
+        }
+        Op::WinogradInput { tile } => format!("tile={tile}"),
+        Op::WinogradOutput { tile, height, width } => format!("tile={tile}, height={height}, width={width}"),
+        Op::GatherNd { batch } => format!("batch={batch}"),
+        Op::ScatterElements { axis, combine: None } => format!("axis={axis}"),
+        Op::ScatterElements { axis, combine: function } => format!("axis={axis}, {}", combine(function)),
+        Op::ScatterNd { combine: function } => combine(function),
+        Op::Iota { shape, axis } => format!("shape={shape:?}, axis={axis}"),
+        Op::DimValues { dims } => format!("dims={dims:?}"),
+        Op::Cumulate { op, axis, exclusive, reverse } => {
+            format!("op={op}, axis={axis}, exclusive={exclusive}, reverse={reverse}")
+        }
+        Op::Sort { axis, descending, take } => format!("axis={axis}, descending={descending}, take={take}"),
+        Op::Suppress { take } => format!("take={take}"),
+        Op::Append { axis, at, panel } => {
+            let panel = panel.map_or(String::new(), |panel| format!(", panel={panel}"));
+            format!("axis={axis}, at={at}{panel}")
+        }
+        Op::Leaves(trees) => {
+            let Trees { features, steps, plain, categories, copied, two_sided, masks } = trees;
+            let masks = masks.map_or(String::new(), |intervals| format!(", intervals={intervals}"));
+            format!(
+                "features={features}, steps={steps}, plain={plain}, categories={categories}, copied={copied}, \
+                 two_sided={two_sided}{masks}"
+            )
+        }
+        Op::Scan { trip, conditional, states, scans, reverse, shapes, .. } => {
+            let end = if *conditional { ", conditional=true" } else { "" };
+            let shapes = if shapes.is_empty() { String::new() } else { format!(", {}", shapes_text(shapes)) };
+            format!("trip={trip}{end}, states={states}, scans={scans}, reverse={reverse:?}{shapes}")
+        }
+        Op::Call(call) => format!(
+            "function={}, numbers={:?}, dtype={}, shape={:?}",
+            call.function.name, call.numbers, call.result.dtype, call.result.shape
+        ),
+        Op::If { shapes, .. } => {
+            if shapes.is_empty() {
+                String::new()
+            } else {
+                shapes_text(shapes)
+            }
+        }
+    }
+}
+
+/// `at=[1, 2], shapes=[[s0], [2, s1]]`: the numbers of results and their shapes.
+fn shapes_text(shapes: &Shapes) -> String {
+    format!("at={:?}, shapes={:?}", shapes.keys().collect::<Vec<_>>(), shapes.values().collect::<Vec<_>>())
+}

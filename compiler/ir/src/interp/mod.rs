@@ -1,0 +1,235 @@
+//! The reference evaluator: what each primitive means, written for clarity. Constant folding runs it, and
+//! tests hold every other implementation against it.
+//!
+//! Choices where a primitive leaves room: sums and products of floats accumulate in f64 and round once;
+//! f16, bf16 and smaller floats compute in f32; results of 8-bit and smaller floats saturate. Arithmetic on
+//! complex numbers and strings is unsupported; movement of them is not.
+
+mod call;
+mod control;
+mod dequantize;
+mod elementwise;
+mod erf;
+mod float;
+mod index;
+mod lane;
+mod leaves;
+mod movement;
+mod reduce;
+mod run;
+mod scalar;
+mod sort;
+mod state;
+mod suppress;
+#[cfg(test)]
+mod tests;
+mod winograd;
+mod work;
+
+pub use call::{call, invoke};
+pub use control::run_bodies;
+pub use elementwise::cast;
+pub use erf::erf;
+pub use run::{Symbols, run, run_nodes, run_seeded, run_with};
+pub use work::{Budget, work};
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use crate::error::{Error, Result, Stage};
+use crate::graph::claim::Operand;
+use crate::graph::{Constant, DType, Def, Dim, Graph, MapFn, Op, Tensor, TensorType, ValueId};
+use crate::infer::infer;
+
+fn internal<T>(message: String) -> Result<T> {
+    Err(Error::internal(Stage::Run, message))
+}
+
+/// Type of a tensor.
+fn type_of(tensor: &Tensor) -> TensorType {
+    TensorType::new(tensor.dtype, tensor.shape.iter().map(|&size| Dim::from(size)).collect())
+}
+
+/// Dims that must be numbers by now.
+fn numbers(dims: &[Dim], what: &str) -> Result<Vec<i64>> {
+    dims.iter()
+        .map(|dim| match dim.as_const() {
+            Some(value) => Ok(value),
+            None => internal(format!("{what} {dims:?}: the value of {dim} is not known")),
+        })
+        .collect()
+}
+
+/// Evaluates one operation on concrete tensors. Dims of the operation must be constants.
+pub fn eval(op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    eval_named(op, inputs, &Operand::new("the indices"))
+}
+
+/// As [`eval`]; `indices` is what an error calls the indices of a gather or scatter.
+pub fn eval_named(op: &Op, inputs: &[&Tensor], indices: &Operand) -> Result<Vec<Tensor>> {
+    for tensor in inputs {
+        if movement::byte_len(tensor.dtype, &tensor.shape)? != tensor.data.len() {
+            let (dtype, shape, bytes) = (tensor.dtype, &tensor.shape, tensor.data.len());
+            return internal(format!("a tensor {dtype}{shape:?} has {bytes} bytes of data"));
+        }
+    }
+    let types: Vec<TensorType> = inputs.iter().map(|tensor| type_of(tensor)).collect();
+    let results = infer(op, &types.iter().collect::<Vec<_>>())?.results;
+    if op.is_control() {
+        return control::control(op, inputs);
+    }
+    if let Op::Sort { axis, descending, take } = op {
+        return sort::sort(inputs[0], *axis, *descending, numbers(std::slice::from_ref(take), "sort")?[0]);
+    }
+    let Some(shape) = results[0].static_shape() else {
+        return internal(format!("{} with the unknown result shape {:?}", op.name(), results[0].shape));
+    };
+    movement::byte_len(results[0].dtype, &shape)?;
+    Ok(vec![eval_one(op, inputs, &shape, indices)?])
+}
+
+/// An operation with one result of the (inferred) `shape`; inference has checked operands and attributes.
+fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize], indices: &Operand) -> Result<Tensor> {
+    match op {
+        Op::Map(MapFn::Cast { to, .. }) if inputs[0].dtype == *to => Ok(inputs[0].clone()),
+        Op::Map(function) => elementwise::map(*function, inputs, shape),
+        Op::Reduce { op: function, axes } => reduce::reduce(*function, inputs[0], axes, shape),
+        Op::ArgReduce { max, axis, last } => reduce::arg_reduce(inputs[0], *max, *axis, *last, shape),
+        Op::Contract { batch, m, rhs, .. } => reduce::contract(inputs, *batch, *m, rhs, shape),
+        Op::Dequantize { bits, bias } => dequantize::dequantize(inputs, *bits, *bias, shape),
+        Op::Pack { batch, nr, .. } => movement::pack(inputs[0], *batch, *nr, shape),
+        Op::Reshape { .. } => {
+            Ok(Tensor { dtype: inputs[0].dtype, shape: shape.to_vec(), data: inputs[0].data.clone() })
+        }
+        Op::Transpose { perm } => movement::transpose(inputs[0], perm, shape),
+        Op::Expand { .. } => movement::expand(inputs[0], shape),
+        Op::Slice { starts, steps, .. } => {
+            movement::slice(inputs[0], &numbers(starts, "slice starts")?, steps, shape)
+        }
+        Op::Pad { lo, .. } => movement::pad(inputs[0], inputs[1], &numbers(lo, "pads")?, shape),
+        Op::ImplicitPad { lo, .. } => {
+            let zero = Tensor::zeros(inputs[0].dtype, &[]);
+            movement::pad(inputs[0], &zero, &numbers(lo, "pads")?, shape)
+        }
+        Op::Concat { axis } => movement::concat(inputs, *axis, shape),
+        Op::Append { axis, at, panel } => {
+            let at = numbers(std::slice::from_ref(at), "places")?[0];
+            movement::append(inputs[0], inputs[1], (*axis, at), *panel)
+        }
+        Op::Window { first, strides, dilations, .. } => {
+            movement::window(inputs[0], *first, strides, dilations, shape)
+        }
+        Op::WinogradInput { tile } => winograd::input(inputs[0], *tile, shape),
+        Op::WinogradOutput { tile, .. } => winograd::output(inputs[0], *tile, shape),
+        Op::Gather { .. }
+        | Op::GatherElements { .. }
+        | Op::GatherNd { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. } => index::eval(op, inputs, shape, indices),
+        Op::Iota { axis, .. } => iota(shape, *axis),
+        Op::DimValues { dims } => Ok(Tensor::from_slice(shape, &numbers(dims, "dims")?)),
+        Op::Cumulate { op: function, axis, exclusive, reverse } => {
+            reduce::cumulate(*function, inputs[0], *axis, *exclusive, *reverse)
+        }
+        Op::Suppress { .. } => suppress::suppress(inputs, shape),
+        Op::Leaves(trees) => leaves::leaves(inputs, trees, shape),
+        Op::Sort { .. } | Op::Scan { .. } | Op::If { .. } => {
+            internal(format!("{} has more than one result", op.name()))
+        }
+        Op::Call(_) => internal("a call without a table of strings".to_string()),
+    }
+}
+
+fn iota(shape: &[usize], axis: usize) -> Result<Tensor> {
+    let mut data = movement::zeroed(DType::I64, shape)?;
+    let inner: usize = shape[axis + 1..].iter().product();
+    for (at, element) in data.chunks_exact_mut(8).enumerate() {
+        element.copy_from_slice(&((at / inner % shape[axis]) as i64).to_le_bytes());
+    }
+    Ok(Tensor::new(DType::I64, shape.to_vec(), Bytes::from(data)))
+}
+
+/// The data of a constant value, computed now if it is deferred. Intermediate results live only until
+/// the last of their uses is computed.
+pub fn constant(graph: &Graph, value: ValueId) -> Result<Tensor> {
+    if let Some(tensor) = graph.constant_data(value) {
+        return Ok(tensor.clone());
+    }
+    let order = deferred_order(graph, value)?;
+    let mut uses: HashMap<ValueId, usize> = HashMap::from([(value, 1)]);
+    for &value in &order {
+        for &input in deferred(graph, value)?.1 {
+            *uses.entry(input).or_insert(0) += 1;
+        }
+    }
+    let mut done: HashMap<ValueId, Tensor> = HashMap::new();
+    for &at in &order {
+        let (op, inputs) = deferred(graph, at)?;
+        let mut operands = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            match graph.constant_data(*input).or_else(|| done.get(input)) {
+                Some(tensor) => operands.push(tensor),
+                None => return internal(format!("constant {at} needs {input}, which is none")),
+            }
+        }
+        let Ok([result]) = <[Tensor; 1]>::try_from(eval(op, &operands)?) else {
+            return internal(format!("constant {at} is an operation with more than one result"));
+        };
+        for input in inputs {
+            if let Some(count) = uses.get_mut(input) {
+                *count -= 1;
+                if *count == 0 {
+                    done.remove(input);
+                }
+            }
+        }
+        done.insert(at, result);
+    }
+    match done.remove(&value) {
+        Some(tensor) => Ok(tensor),
+        None => internal(format!("{value} is not a constant")),
+    }
+}
+
+/// The operation of a deferred constant.
+fn deferred(graph: &Graph, value: ValueId) -> Result<(&Op, &[ValueId])> {
+    match graph.values.get(value).map(|value| &value.def) {
+        Some(Def::Const(Constant::Deferred { op, inputs })) => Ok((op, inputs)),
+        _ => internal(format!("{value} is not a deferred constant")),
+    }
+}
+
+/// The deferred constants that `value` needs, itself last, each after what it reads.
+fn deferred_order(graph: &Graph, value: ValueId) -> Result<Vec<ValueId>> {
+    #[derive(PartialEq)]
+    enum Mark {
+        Open,
+        Closed,
+    }
+    let mut marks: HashMap<ValueId, Mark> = HashMap::new();
+    let mut order = Vec::new();
+    // (value, whether its inputs are already in the order)
+    let mut stack = vec![(value, false)];
+    while let Some((at, ready)) = stack.pop() {
+        if ready {
+            marks.insert(at, Mark::Closed);
+            order.push(at);
+            continue;
+        }
+        match marks.get(&at) {
+            Some(Mark::Closed) => continue,
+            Some(Mark::Open) => return internal(format!("constant {at} depends on itself")),
+            None => {}
+        }
+        let (_, inputs) = deferred(graph, at)?;
+        marks.insert(at, Mark::Open);
+        stack.push((at, true));
+        for &input in inputs {
+            if graph.values.get(input).is_none() || graph.constant_data(input).is_none() {
+                stack.push((input, false));
+            }
+        }
+    }
+    Ok(order)
+}

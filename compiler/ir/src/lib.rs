@@ -1,0 +1,11 @@
+//! The tensor IR of onnxc, and what every layer shares: errors, rules, scalar functions.
+
+pub mod digest;
+pub mod error;
+pub mod graph;
+pub mod infer;
+pub mod interp;
+pub mod rules;
+pub mod scalar;
+pub mod winograd;
+pub mod words;

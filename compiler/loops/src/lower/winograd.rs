@@ -1,0 +1,274 @@
+//! The transforms of Winograd's convolutions: a square of vectors, channels side by side, through a small matrix from
+//! the left and from the right. The results of the output transform have an epilogue, as those of a contraction.
+
+use std::collections::HashMap;
+
+use crate::lower::{Lowering, Override, internal};
+use crate::nest::Nest;
+use crate::{Expr, Index, Stmt};
+use onnxc_ir::error::Result;
+use onnxc_ir::graph::{DType, Dim, Op, TensorType, ValueId};
+use onnxc_ir::scalar::{BinaryFn, CompareFn};
+use onnxc_ir::winograd::{KERNEL, Matrix, Quotient, matrices};
+use onnxc_tuning as tuning;
+
+impl Lowering<'_> {
+    pub(super) fn winograd_input(&mut self, x: ValueId, tile: usize, out: ValueId) -> Result<()> {
+        let floats = self.graph.ty(x).dtype.is_float();
+        let Some(matrices) = matrices(tile, floats) else { return internal(format!("tiles of {tile}")) };
+        let size = tile + KERNEL - 1;
+        let TensorType { dtype, shape } = self.graph.ty(out).clone();
+        let each = [shape[0].clone(), shape[1].clone()];
+        let mut pick = self.picker();
+        let passes = tuning::winograd::passes(self.target, size, &mut pick)?;
+        self.tuned(pick)?;
+        self.for_shared(&each, &mut |cx, outer| {
+            let inner = [shape[2].clone(), shape[4].clone()];
+            cx.squares(&inner, &mut |cx, inner| {
+                let mut load = |cx: &mut Self, row: usize, column: usize| {
+                    let y = outer[1].scale(&Dim::from(tile)).add(&Index::int(row as i64));
+                    let x_at = inner[0].scale(&Dim::from(tile)).add(&Index::int(column as i64));
+                    let value = cx.expr_at(x, &[outer[0].clone(), y, x_at, inner[1].clone()])?;
+                    let value = if floats { value } else { Expr::cast(DType::I32, value) };
+                    Ok(cx.bind("d", value))
+                };
+                let mut store = |cx: &mut Self, row: usize, column: usize, value: Expr| {
+                    let at = Index::int((row * size + column) as i64);
+                    let index = [outer[0].clone(), outer[1].clone(), inner[0].clone(), at, inner[1].clone()];
+                    let value = if floats { value } else { Expr::cast(dtype, value) };
+                    cx.store(out, &index, value);
+                    Ok(())
+                };
+                cx.both_sides(&matrices.input, passes, &mut load, &mut store)
+            })
+        })
+    }
+
+    pub(super) fn winograd_output(&mut self) -> Result<()> {
+        let node = &self.graph.nodes[self.group.anchor];
+        let (Op::WinogradOutput { tile, height, width }, m) = (&node.op, node.inputs[0]) else {
+            return internal("an output transform without squares");
+        };
+        let (tile, height, width) = (*tile, *height, *width);
+        let shape = self.graph.ty(m).shape.clone();
+        let each = [shape[1].clone(), shape[2].clone()];
+        self.share_loads = true;
+        self.for_shared(&each, &mut |cx, outer| {
+            let (whole, rest) = (height / tile, height % tile);
+            if rest == 0 {
+                return cx.output_row(m, tile, tile, width, outer);
+            }
+            let last = cx.scope(|cx| cx.output_row(m, tile, rest, width, outer.clone()))?;
+            if whole == 0 {
+                last.into_iter().for_each(|stmt| cx.push(stmt));
+                return Ok(());
+            }
+            let condition = Expr::compare(
+                CompareFn::Lt,
+                Expr::Index(outer[1].clone()),
+                Expr::Index(Index::int(whole as i64)),
+            );
+            let then = cx.scope(|cx| cx.output_row(m, tile, tile, width, outer))?;
+            cx.push(Stmt::If { condition, then, otherwise: last });
+            Ok(())
+        })?;
+        self.finish();
+        Ok(())
+    }
+
+    /// A row of squares; the first `rows` rows of results count.
+    fn output_row(
+        &mut self,
+        m: ValueId,
+        tile: usize,
+        rows: usize,
+        width: usize,
+        outer: Vec<Index>,
+    ) -> Result<()> {
+        let (whole, rest) = (width / tile, width % tile);
+        for (first, count, columns) in [(0, whole, tile), (whole, usize::from(rest > 0), rest)] {
+            if count > 0 {
+                self.output_squares(m, tile, [rows, columns], [first, count], &outer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `[first, count]` squares of a row; `kept` rows and columns of results count.
+    fn output_squares(
+        &mut self,
+        m: ValueId,
+        tile: usize,
+        kept: [usize; 2],
+        [first, count]: [usize; 2],
+        outer: &[Index],
+    ) -> Result<()> {
+        let TensorType { dtype, shape } = self.graph.ty(m).clone();
+        let Some(matrices) = matrices(tile, dtype.is_float()) else {
+            return internal(format!("tiles of {tile}"));
+        };
+        let quotient = matrices.quotient();
+        let out = self.node_output(self.group.anchor);
+        let inner = [Dim::from(count), shape[4].clone()];
+        let size = tile + KERNEL - 1;
+        self.squares(&inner, &mut |cx, inner| {
+            let square = inner[0].add(&Index::int(first as i64));
+            let mut load = |cx: &mut Self, row: usize, column: usize| {
+                let at = Index::int((row * size + column) as i64);
+                let index = [at, outer[0].clone(), outer[1].clone(), square.clone(), inner[1].clone()];
+                let value = cx.expr_at(m, &index)?;
+                Ok(cx.bind("m", value))
+            };
+            let mut store = |cx: &mut Self, row: usize, column: usize, value: Expr| {
+                if row >= kept[0] || column >= kept[1] {
+                    return Ok(());
+                }
+                let y = outer[1].scale(&Dim::from(tile)).add(&Index::int(row as i64));
+                let x = square.scale(&Dim::from(tile)).add(&Index::int(column as i64));
+                let value = if dtype.is_float() { value } else { divided(value, quotient) };
+                cx.overrides.insert(out, Override::Expr(value));
+                cx.store_outputs(&[outer[0].clone(), y, x, inner[1].clone()])
+            };
+            cx.both_sides(&matrices.output, 1, &mut load, &mut store)
+        })
+    }
+
+    /// Loops over `[squares of a row, channels]`, channels in vectors.
+    fn squares(
+        &mut self,
+        shape: &[Dim],
+        fill: &mut dyn FnMut(&mut Self, &[Index]) -> Result<()>,
+    ) -> Result<()> {
+        let (mut nest, index) = Nest::over(&mut self.kernel, shape);
+        for axis in &nest.axes {
+            self.extents.insert(axis.var, axis.extent.clone());
+        }
+        nest.body = self.scope(|cx| fill(cx, &index))?;
+        let stmts = nest.vectorize(&mut self.kernel, self.target, self.group.settings.goal);
+        stmts.into_iter().for_each(|stmt| self.push(stmt));
+        Ok(())
+    }
+
+    /// `M x M^T` of a square `x`, whose elements `load` gives by their row and column; `store` gets the results, row by row. The
+    /// rows are computed in `passes` parts.
+    fn both_sides(
+        &mut self,
+        matrix: &Matrix,
+        passes: usize,
+        load: &mut dyn FnMut(&mut Self, usize, usize) -> Result<Expr>,
+        store: &mut dyn FnMut(&mut Self, usize, usize, Expr) -> Result<()>,
+    ) -> Result<()> {
+        let size = matrix[0].len();
+        let part = matrix.len() / passes;
+        for first in (0..matrix.len()).step_by(part) {
+            let own: Matrix = matrix[first..first + part].to_vec();
+            let needed = |row: usize| own.iter().any(|factors| factors[row] != 0.0);
+            let mut rows = vec![Vec::with_capacity(size); own.len()];
+            for column in 0..size {
+                let mut values = vec![None; size];
+                for (row, value) in values.iter_mut().enumerate().filter(|(row, _)| needed(*row)) {
+                    *value = Some(load(self, row, column)?);
+                }
+                // What has no factor is not read.
+                let dtype =
+                    values.iter().flatten().next().map_or(DType::F32, |value| self.kernel.dtype(value));
+                let values: Vec<Expr> = values
+                    .into_iter()
+                    .map(|value| value.unwrap_or_else(|| Expr::constant(dtype, 0.0)))
+                    .collect();
+                for (row, value) in rows.iter_mut().zip(self.times(&own, &values)) {
+                    row.push(value);
+                }
+            }
+            for (row, values) in rows.iter().enumerate() {
+                for (column, value) in self.times(matrix, values).into_iter().enumerate() {
+                    store(self, first + row, column, value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A matrix times a vector. The interpolation points come in pairs `a, -a`: two rows of the input's matrix, or two
+    /// columns of the output's, that differ in some signs only, and share their parts.
+    fn times(&mut self, matrix: &Matrix, x: &[Expr]) -> Vec<Expr> {
+        let mut values = x.to_vec();
+        let mut matrix = matrix.clone();
+        let mut column = 1;
+        while column < x.len() {
+            let pair = matrix.iter().all(|row| row[column - 1].abs() == row[column].abs());
+            if !pair || matrix.iter().all(|row| row[column - 1] == row[column]) {
+                column += 1;
+                continue;
+            }
+            // f*a + f*b is f times the sum, f*a - f*b is f times the difference.
+            let (a, b) = (values[column - 1].clone(), values[column].clone());
+            values[column - 1] = self.part(Expr::binary(BinaryFn::Add, a.clone(), b.clone()));
+            values[column] = self.part(Expr::binary(BinaryFn::Sub, a, b));
+            for row in &mut matrix {
+                let factor = row[column - 1];
+                let same = factor == row[column];
+                (row[column - 1], row[column]) = if same { (factor, 0.0) } else { (0.0, factor) };
+            }
+            column += 2;
+        }
+        let mut known: HashMap<usize, Expr> = HashMap::new();
+        for at in 1..matrix.len() {
+            let (upper, lower) = (&matrix[at - 1], &matrix[at]);
+            let pair = upper.iter().zip(lower).all(|(a, b)| a.abs() == b.abs());
+            if known.contains_key(&(at - 1)) || !pair || upper == lower {
+                continue;
+            }
+            let same: Vec<f64> =
+                upper.iter().zip(lower).map(|(a, b)| if a == b { *a } else { 0.0 }).collect();
+            let other: Vec<f64> =
+                upper.iter().zip(lower).map(|(a, b)| if a == b { 0.0 } else { *a }).collect();
+            let (same, other) = (self.dot(&same, &values), self.dot(&other, &values));
+            let sum = Expr::binary(BinaryFn::Add, same.clone(), other.clone());
+            known.insert(at - 1, self.part(sum));
+            known.insert(at, self.part(Expr::binary(BinaryFn::Sub, same, other)));
+        }
+        (0..matrix.len())
+            .map(|at| known.remove(&at).unwrap_or_else(|| self.dot(&matrix[at], &values)))
+            .collect()
+    }
+
+    fn part(&mut self, value: Expr) -> Expr {
+        self.bind("t", value)
+    }
+
+    /// The sum of `row[i] * x[i]`, terms without a factor first.
+    fn dot(&mut self, row: &[f64], x: &[Expr]) -> Expr {
+        let mut terms: Vec<(f64, &Expr)> =
+            row.iter().copied().zip(x).filter(|(factor, _)| *factor != 0.0).collect();
+        terms.sort_by_key(|(factor, _)| (*factor != 1.0, factor.abs() != 1.0));
+        let dtype = x.first().map_or(DType::F32, |x| self.kernel.dtype(x));
+        let mut sum: Option<Expr> = None;
+        for (factor, x) in terms {
+            let by = Expr::constant(dtype, factor);
+            let next = match (sum, factor) {
+                (None, 1.0) => x.clone(),
+                (None, _) => Expr::binary(BinaryFn::Mul, x.clone(), by),
+                (Some(sum), 1.0) => Expr::binary(BinaryFn::Add, sum, x.clone()),
+                (Some(sum), -1.0) => Expr::binary(BinaryFn::Sub, sum, x.clone()),
+                (Some(sum), _) if dtype.is_float() => Expr::fma(x.clone(), by, sum),
+                (Some(sum), _) => {
+                    Expr::binary(BinaryFn::Add, sum, Expr::binary(BinaryFn::Mul, x.clone(), by))
+                }
+            };
+            sum = Some(next);
+        }
+        let sum = sum.unwrap_or_else(|| Expr::constant(dtype, 0.0));
+        self.part(sum)
+    }
+}
+
+/// An i32 divided by the square of the scale.
+fn divided(value: Expr, Quotient { inverse, shift }: Quotient) -> Expr {
+    let int = |value: f64| Expr::constant(DType::I32, value);
+    let odd = match inverse {
+        1 => value,
+        _ => Expr::binary(BinaryFn::Mul, value, int(inverse.into())),
+    };
+    Expr::binary(BinaryFn::Shr, odd, int(shift.into()))
+}

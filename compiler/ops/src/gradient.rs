@@ -1,0 +1,196 @@
+//! Derivatives by reverse-mode differentiation (Griewank and Walther, "Evaluating Derivatives", 2008, chapter 3).
+//!
+//! Nodes of the graph, all primitives, are passed from a result back to the values of
+//! interest. The *adjoint* of a value is the derivative of the sum of the result's elements by each of its elements, a tensor of
+//! its type. Each primitive has a rule in the files of this folder: from the adjoints of its results those of its operands. A
+//! value with several readers has the sum of what these give.
+//!
+//! Where a function has a derivative from each side and these differ, as `max(a, b)` where both are equal, the rules give the
+//! mean of the two. What is constant between its steps, such as `floor` and comparisons, has derivative 0, and so has what goes
+//! through integers.
+
+mod elementwise;
+mod indexing;
+mod movement;
+mod sums;
+#[cfg(test)]
+mod tests;
+
+use cranelift_entity::{EntitySet, SecondaryMap};
+
+use onnxc_ir::error::{Error, Result, Stage};
+use onnxc_ir::graph::{Builder, DType, Dim, MapFn, Node, NodeId, Op, RhsLayout, ValueId, inverse};
+use onnxc_ir::scalar::{BinaryFn, ReduceFn};
+
+/// The derivatives of the sum of `y`'s elements by each of `xs`, of the type of that one. They are computed along the nodes of the
+/// builder's graph from number `first` of its order on, which compute `y`, and none of `xs`. `charge` hears how many primitives
+/// are added: a derivative of a derivative is larger by a factor each time.
+///
+/// Errors: a primitive between them that has no rule, and those of `charge`.
+pub fn gradients(
+    b: &mut Builder<'_>,
+    y: ValueId,
+    xs: &[ValueId],
+    first: usize,
+    charge: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Vec<ValueId>> {
+    let nodes: Vec<NodeId> = b.graph.order[first..].to_vec();
+    charge(nodes.len() as u64)?;
+    let depends = dependent(b, &nodes, xs);
+    let mut adjoints: SecondaryMap<ValueId, Option<ValueId>> = SecondaryMap::new();
+    if depends.contains(y) {
+        let one = b.scalar(b.dtype(y), 1.0);
+        adjoints[y] = Some(b.expand(one, b.shape(y))?);
+    }
+    for node in nodes.into_iter().rev() {
+        let before = b.graph.nodes.len();
+        let node = mathematical(b, node);
+        let of_results: Vec<Option<ValueId>> = node.outputs.iter().map(|&value| adjoints[value]).collect();
+        if of_results.iter().all(Option::is_none) {
+            continue;
+        }
+        let wanted: Vec<bool> = node.inputs.iter().map(|&value| depends.contains(value)).collect();
+        let rule = Rule { b: &mut *b, node: &node, wanted: &wanted, of_results: &of_results };
+        for (&operand, adjoint) in node.inputs.iter().zip(rule.apply()?) {
+            let Some(adjoint) = adjoint.filter(|_| depends.contains(operand)) else { continue };
+            adjoints[operand] = Some(match adjoints[operand] {
+                Some(sum) => b.binary(BinaryFn::Add, sum, adjoint)?,
+                None => adjoint,
+            });
+        }
+        charge(b.graph.primitives_from(before))?;
+    }
+    let gradient = |&x: &ValueId| match adjoints[x] {
+        Some(adjoint) => Ok(adjoint),
+        None => zeros(b, b.dtype(x), b.shape(x)),
+    };
+    xs.iter().map(gradient).collect()
+}
+
+/// The node to differentiate: a function that is known where a choice computes it.
+fn mathematical(b: &Builder<'_>, node: NodeId) -> Node {
+    let mut node = b.graph.nodes[node].clone();
+    if let [y] = node.outputs[..]
+        && let Some(&(function, x)) = b.graph.functions.get(&y)
+    {
+        (node.op, node.inputs) = (Op::Map(MapFn::Unary(function)), [x].into_iter().collect());
+    }
+    node
+}
+
+/// The values that are of `xs`, or computed from them by way of numbers other than integers.
+fn dependent(b: &Builder<'_>, nodes: &[NodeId], xs: &[ValueId]) -> EntitySet<ValueId> {
+    let mut found = EntitySet::new();
+    xs.iter().for_each(|&x| {
+        found.insert(x);
+    });
+    for node in nodes.iter().map(|&node| &b.graph.nodes[node]) {
+        if node.inputs.iter().any(|&value| found.contains(value)) {
+            let continuous =
+                |value: &&ValueId| b.dtype(**value).is_float() || b.dtype(**value).part().is_some();
+            node.outputs.iter().filter(continuous).for_each(|&value| {
+                found.insert(value);
+            });
+        }
+    }
+    found
+}
+
+/// One node that is passed.
+struct Rule<'a, 'g> {
+    b: &'a mut Builder<'g>,
+    node: &'a Node,
+    /// Which operands are to have an adjoint.
+    wanted: &'a [bool],
+    /// Adjoints of the results, of at least one.
+    of_results: &'a [Option<ValueId>],
+}
+
+impl Rule<'_, '_> {
+    /// Adjoints of the operands, of those that are wanted at least; `None` is 0.
+    fn apply(mut self) -> Result<Vec<Option<ValueId>>> {
+        let node = self.node;
+        // The other results are integers.
+        let Some(g) = self.of_results[0] else { return self.unknown() };
+        let first = |adjoint: Result<ValueId>| Ok(vec![Some(adjoint?)]);
+        match &node.op {
+            Op::Map(function) => self.map(*function, g),
+            Op::Reduce { op, axes } => first(self.reduce(*op, axes, g)),
+            Op::Contract { batch, m, k, rhs: RhsLayout::Plain } if node.inputs.len() == 2 => {
+                self.contract((*batch, *m, *k), g)
+            }
+            Op::Cumulate { op: ReduceFn::Sum, axis, exclusive, reverse } => {
+                let (axis, exclusive, reverse) = (*axis, *exclusive, !reverse);
+                first(self.b.emit1(Op::Cumulate { op: ReduceFn::Sum, axis, exclusive, reverse }, &[g]))
+            }
+            Op::Reshape { .. } => first(self.b.reshape(g, self.b.shape(node.inputs[0]))),
+            Op::Transpose { perm } => first(self.b.transpose(g, &inverse(perm))),
+            Op::Expand { .. } => first(self.summed(g, node.inputs[0])),
+            Op::Slice { starts, steps, .. } => first(self.slice(starts, steps, g)),
+            Op::Pad { lo, .. } => self.pad(lo, g),
+            Op::Concat { axis } => self.concat(*axis, g),
+            Op::Window { first: axis, kernel, strides, dilations } => {
+                first(self.window(*axis, kernel, strides, dilations, g))
+            }
+            Op::Gather { axis } => first(self.gather(*axis, g)),
+            Op::GatherElements { axis } => first(self.gather_elements(*axis, g)),
+            Op::GatherNd { batch } => first(self.gather_nd(*batch, g)),
+            Op::ScatterElements { axis, combine } => {
+                self.scatter(Op::GatherElements { axis: *axis }, &node.op, *combine, g)
+            }
+            Op::ScatterNd { combine } => self.scatter(Op::GatherNd { batch: 0 }, &node.op, *combine, g),
+            Op::Sort { axis, .. } => first(self.sort(*axis, g)),
+            _ => self.unknown(),
+        }
+    }
+
+    fn operand(&self, at: usize) -> ValueId {
+        self.node.inputs[at]
+    }
+
+    /// A scalar of the type of `like`.
+    fn number(&mut self, value: f64, like: ValueId) -> ValueId {
+        self.b.scalar(self.b.dtype(like), value)
+    }
+
+    fn unknown<T>(&self) -> Result<T> {
+        let origin = self.b.graph.origins.get(self.node.origin);
+        let of = origin
+            .map_or_else(String::new, |origin| format!(", of node `{}` ({})", origin.name, origin.op_type));
+        let results: Vec<String> =
+            self.node.outputs.iter().map(|&value| self.b.ty(value).to_string()).collect();
+        let (name, results) = (self.node.op.name(), results.join(", "));
+        Err(Error::unsupported(
+            Stage::Import,
+            format!("the derivative of `{name}` with result {results}{of}"),
+        ))
+    }
+
+    /// The sum of an adjoint over the axes along which `operand` was broadcast, of the shape of that one.
+    fn summed(&mut self, g: ValueId, operand: ValueId) -> Result<ValueId> {
+        let shape = self.b.shape(operand);
+        let lead = self.b.rank(g) - shape.len();
+        let from = self.b.shape(g);
+        let is_one = |axis: usize| axis < lead || shape[axis - lead] == Dim::ONE && from[axis] != Dim::ONE;
+        let axes: Vec<usize> = (0..from.len()).filter(|&axis| is_one(axis)).collect();
+        let mut sum = self.b.reduce(ReduceFn::Sum, g, &axes)?;
+        // Only the run knows whether it was broadcast along a symbolic axis: `[n]` is `[n / size, size]`, where one of both is 1.
+        for axis in lead..from.len() {
+            let (size, mut parts) = (&shape[axis - lead], self.b.shape(sum));
+            if parts[axis] == *size {
+                continue;
+            }
+            let Some(count) = parts[axis].floor_div(&size.max_dim(&Dim::ONE)) else { return self.unknown() };
+            parts.splice(axis..=axis, [count, size.clone()]);
+            sum = self.b.reshape(sum, parts)?;
+            sum = self.b.reduce(ReduceFn::Sum, sum, &[axis])?;
+            sum = self.b.squeeze(sum, &[axis])?;
+        }
+        self.b.reshape(sum, shape)
+    }
+}
+
+fn zeros(b: &mut Builder<'_>, dtype: DType, shape: Vec<Dim>) -> Result<ValueId> {
+    let zero = b.scalar(dtype, 0.0);
+    b.expand(zero, shape)
+}

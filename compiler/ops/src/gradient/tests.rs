@@ -1,0 +1,413 @@
+//! Every rule against central differences of the reference evaluator, in f64.
+
+use super::*;
+use onnxc_ir::graph::{DType, Graph, MapFn, OriginId, Symbol, Tensor, TensorType};
+use onnxc_ir::interp;
+use onnxc_ir::scalar::{CompareFn, UnaryFn};
+
+/// Distance of the two points of a difference quotient, halved.
+const STEP: f64 = 1e-5;
+
+/// What a model computes from its inputs.
+type Function<'a> = &'a dyn Fn(&mut Builder<'_>, &[ValueId]) -> Result<ValueId>;
+
+fn builder(graph: &mut Graph) -> Builder<'_> {
+    Builder::new(graph, OriginId::from_u32(0))
+}
+
+/// Numbers between 0.15 and 0.85, no two near each other, in no order.
+fn numbers(count: usize, salt: usize) -> Vec<f64> {
+    (0..count).map(|at| 0.15 + 0.7 * ((at * 37 + salt * 11) % 101) as f64 / 101.0).collect()
+}
+
+fn tensor(shape: &[usize], values: &[f64]) -> Tensor {
+    Tensor::from_slice(shape, values)
+}
+
+fn inputs(shapes: &[&[usize]]) -> Vec<Tensor> {
+    let drawn = |(salt, shape): (usize, &&[usize])| tensor(shape, &numbers(shape.iter().product(), salt));
+    shapes.iter().enumerate().map(drawn).collect()
+}
+
+/// A graph that computes a weighted sum of the results of `function`, and its derivatives by all inputs of f64. With `symbolic`
+/// no size of them is known in it.
+fn differentiated(function: Function<'_>, inputs: &[Tensor], symbolic: bool) -> Result<Graph> {
+    let mut graph = Graph::default();
+    let mut xs = Vec::new();
+    for (at, input) in inputs.iter().enumerate() {
+        let mut size = |&size: &usize| match symbolic && input.dtype == DType::F64 {
+            true => Dim::sym(graph.symbols.push(Symbol { name: format!("s{at}_{size}") })),
+            false => Dim::from(size),
+        };
+        let shape = input.shape.iter().map(&mut size).collect();
+        xs.push(builder(&mut graph).input(&format!("x{at}"), TensorType::new(input.dtype, shape), None));
+    }
+    let mut b = builder(&mut graph);
+    let result = function(&mut b, &xs)?;
+    // Each element has a weight of its own.
+    let mut y = result;
+    for axis in 0..b.rank(result) {
+        let mut shape = vec![Dim::ONE; b.rank(result)];
+        shape[axis] = b.shape(result)[axis].clone();
+        let index = b.iota(shape, axis)?;
+        let index = b.cast(index, DType::F64)?;
+        let weight = b.binary_scalar(BinaryFn::Mul, index, 0.3)?;
+        let weight = b.binary_scalar(BinaryFn::Add, weight, 1.0)?;
+        y = b.binary(BinaryFn::Mul, y, weight)?;
+    }
+    let continuous: Vec<ValueId> = xs.iter().copied().filter(|&x| b.dtype(x) == DType::F64).collect();
+    let found = gradients(&mut b, y, &continuous, 0, &mut |_| Ok(()))?;
+    let axes: Vec<usize> = (0..b.rank(y)).collect();
+    let sum = b.reduce(ReduceFn::Sum, y, &axes)?;
+    let sum = b.reshape(sum, vec![])?;
+    graph.outputs = [sum].into_iter().chain(found).map(|value| (String::new(), value)).collect();
+    match onnxc_ir::graph::verify::verify(&graph) {
+        Ok(()) => Ok(graph),
+        Err(mut errors) => Err(errors.remove(0)),
+    }
+}
+
+/// Fails where a derivative is not that of the difference quotient.
+fn check_with(name: &str, inputs: &[Tensor], function: Function<'_>) {
+    for symbolic in [false, true] {
+        let graph = match differentiated(function, inputs, symbolic) {
+            Ok(graph) => graph,
+            Err(error) => panic!("{name}: {error}"),
+        };
+        let run =
+            |inputs: &[Tensor]| interp::run(&graph, inputs).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let found = run(inputs);
+        let continuous = (0..inputs.len()).filter(|&at| inputs[at].dtype == DType::F64);
+        for (number, at) in continuous.enumerate() {
+            let own = found[number + 1].to_f64s().unwrap();
+            assert_eq!(found[number + 1].shape, inputs[at].shape, "{name}");
+            let values = inputs[at].to_f64s().unwrap();
+            for element in 0..values.len() {
+                let moved = |by: f64| {
+                    let (mut values, mut inputs) = (values.clone(), inputs.to_vec());
+                    values[element] += by;
+                    inputs[at] = tensor(&inputs[at].shape, &values);
+                    run(&inputs)[0].to_f64s().unwrap()[0]
+                };
+                let wanted = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
+                let error = (own[element] - wanted).abs();
+                assert!(
+                    error <= 1e-6 * (1.0 + wanted.abs()),
+                    "{name}, symbolic {symbolic}: by element {element} of input {at}: {} and not {wanted}",
+                    own[element]
+                );
+            }
+        }
+    }
+}
+
+fn check(name: &str, shapes: &[&[usize]], function: Function<'_>) {
+    check_with(name, &inputs(shapes), function);
+}
+
+fn indices(shape: &[usize], values: &[i64]) -> Tensor {
+    Tensor::from_slice(shape, values)
+}
+
+#[test]
+fn functions_of_one_number() {
+    for &function in UnaryFn::ALL {
+        let shift = if function == UnaryFn::Acosh { 1.0 } else { 0.0 };
+        let name = function.name();
+        let graph = differentiated(&|b, x| b.unary(function, x[0]), &inputs(&[&[3]]), false);
+        match function {
+            UnaryFn::Not | UnaryFn::BitNot | UnaryFn::Swap => {
+                assert!(graph.is_err(), "{name} is not a function of real numbers");
+                continue;
+            }
+            UnaryFn::IsNan | UnaryFn::IsPosInf | UnaryFn::IsNegInf => continue,
+            _ => {}
+        }
+        for sign in [1.0, -1.0] {
+            let needs_positive = matches!(function, UnaryFn::Sqrt | UnaryFn::Log | UnaryFn::Acosh);
+            if sign < 0.0 && needs_positive {
+                continue;
+            }
+            check(name, &[&[5]], &|b, x| {
+                let x = b.binary_scalar(BinaryFn::Mul, x[0], sign)?;
+                let x = b.binary_scalar(BinaryFn::Add, x, shift)?;
+                b.unary(function, x)
+            });
+        }
+    }
+}
+
+#[test]
+fn functions_of_two_numbers() {
+    for &function in BinaryFn::ALL {
+        let integers = matches!(
+            function,
+            BinaryFn::And
+                | BinaryFn::Or
+                | BinaryFn::Xor
+                | BinaryFn::BitAnd
+                | BinaryFn::BitOr
+                | BinaryFn::BitXor
+                | BinaryFn::Shl
+                | BinaryFn::Shr
+        ) || function.is_dot();
+        if integers {
+            let graph = differentiated(&|b, x| b.binary(function, x[0], x[1]), &inputs(&[&[3], &[3]]), false);
+            assert!(graph.is_err(), "{} is not a function of real numbers", function.name());
+            continue;
+        }
+        // Broadcast one way, the other way, and both ways; ranks that differ; a number with itself.
+        let shapes: [[&[usize]; 2]; 5] =
+            [[&[2, 3], &[2, 3]], [&[2, 1], &[2, 3]], [&[2, 3], &[3]], [&[2, 1, 3], &[4, 1]], [&[], &[2]]];
+        for shapes in shapes {
+            check(function.name(), &shapes, &|b, x| b.binary(function, x[0], x[1]));
+        }
+        check(function.name(), &[&[3]], &|b, x| {
+            let square = b.binary(BinaryFn::Mul, x[0], x[0])?;
+            b.binary(function, x[0], square)
+        });
+    }
+}
+
+/// With symbols that are different, equal, or 1 in the run.
+#[test]
+fn symbolic_axes_are_summed_where_the_run_broadcasts_them() {
+    for shapes in [[[4usize], [4]], [[1], [4]], [[4], [1]], [[0], [1]], [[1], [0]], [[1], [1]]] {
+        let shapes: Vec<&[usize]> = shapes.iter().map(|shape| shape.as_slice()).collect();
+        let product: Function<'_> = &|b, x| b.binary(BinaryFn::Mul, x[0], x[1]);
+        let graph = differentiated(product, &inputs(&shapes), true).unwrap();
+        assert!(graph.nodes.values().any(|node| matches!(node.op, Op::Reduce { .. })));
+        check("a product", &shapes, product);
+    }
+}
+
+#[test]
+fn where_elements_are_chosen() {
+    let half = |b: &mut Builder<'_>, x: ValueId| {
+        let half = b.scalar(DType::F64, 0.5);
+        b.compare(CompareFn::Gt, x, half)
+    };
+    check("select", &[&[6], &[6], &[1]], &|b, x| {
+        let condition = half(b, x[0])?;
+        let product = b.binary(BinaryFn::Mul, x[1], x[2])?;
+        b.select(condition, product, x[2])
+    });
+    check("mul_add", &[&[2, 3], &[3], &[2, 1]], &|b, x| b.emit1(Op::Map(MapFn::MulAdd), x));
+    // What goes through integers does not change with its operand.
+    check("cast", &[&[4]], &|b, x| {
+        let whole = b.cast(x[0], DType::I64)?;
+        let whole = b.cast(whole, DType::F64)?;
+        b.binary(BinaryFn::Add, x[0], whole)
+    });
+    let through = |b: &mut Builder<'_>, x: &[ValueId]| {
+        let narrow = b.cast(x[0], DType::F32)?;
+        b.cast(narrow, DType::F64)
+    };
+    let found =
+        interp::run(&differentiated(&through, &inputs(&[&[2]]), false).unwrap(), &inputs(&[&[2]])).unwrap();
+    assert_eq!(found[1].to_f64s().unwrap(), [1.0, f64::from(1.3f32)]);
+}
+
+/// Between two sides whose slopes differ the derivative is their mean, which is what a central difference is.
+#[test]
+fn corners_have_the_mean_slope() {
+    let zeros = [tensor(&[2], &[0.0, 0.0])];
+    check_with("abs", &zeros, &|b, x| b.unary(UnaryFn::Abs, x[0]));
+    for function in [BinaryFn::Max, BinaryFn::Min] {
+        check_with(function.name(), &zeros, &|b, x| b.binary_scalar(function, x[0], 0.0));
+        let equal = [tensor(&[2], &[0.5, 0.5]), tensor(&[2], &[0.5, 0.5])];
+        check_with(function.name(), &equal, &|b, x| b.binary(function, x[0], x[1]));
+    }
+    // Softplus as max(x, 0) + log1p(exp(-|x|)).
+    check_with("softplus", &zeros, &|b, x| {
+        let positive = b.binary_scalar(BinaryFn::Max, x[0], 0.0)?;
+        let size = b.unary(UnaryFn::Abs, x[0])?;
+        let negative = b.unary(UnaryFn::Neg, size)?;
+        let exp = b.unary(UnaryFn::Exp, negative)?;
+        let log = b.unary(UnaryFn::Log1p, exp)?;
+        b.binary(BinaryFn::Add, positive, log)
+    });
+}
+
+#[test]
+fn powers_at_zero() {
+    let graph =
+        differentiated(&|b, x| b.binary(BinaryFn::Pow, x[0], x[1]), &inputs(&[&[3], &[3]]), false).unwrap();
+    let found =
+        interp::run(&graph, &[tensor(&[3], &[0.0, 0.0, 2.0]), tensor(&[3], &[0.0, 2.0, 0.0])]).unwrap();
+    assert_eq!(found[1].to_f64s().unwrap(), [0.0, 0.0, 0.0]);
+    assert_eq!(found[2].to_f64s().unwrap(), [0.0, 0.0, 1.6 * 2f64.ln()]);
+}
+
+#[test]
+fn reductions() {
+    for &function in ReduceFn::ALL {
+        if matches!(function, ReduceFn::And | ReduceFn::Or) {
+            continue;
+        }
+        for axes in [&[0][..], &[1], &[0, 2], &[0, 1, 2]] {
+            check(function.name(), &[&[2, 3, 4]], &|b, x| {
+                let y = b.reduce(function, x[0], axes)?;
+                b.binary(BinaryFn::Mul, y, y)
+            });
+        }
+    }
+    // A product with zeros: none, one and two of them.
+    let values = [0.5, 0.25, 2.0, 0.0, 3.0, 0.5, 0.0, 0.0, 4.0];
+    check_with("a product with zeros", &[tensor(&[3, 3], &values)], &|b, x| {
+        b.reduce(ReduceFn::Prod, x[0], &[1])
+    });
+    for (exclusive, reverse) in [(false, false), (true, false), (false, true), (true, true)] {
+        check("cumulate", &[&[3, 4]], &|b, x| {
+            b.emit1(Op::Cumulate { op: ReduceFn::Sum, axis: 1, exclusive, reverse }, &[x[0]])
+        });
+    }
+    check("softmax", &[&[3, 4]], &|b, x| {
+        let most = b.reduce(ReduceFn::Max, x[0], &[1])?;
+        let less = b.binary(BinaryFn::Sub, x[0], most)?;
+        let exp = b.unary(UnaryFn::Exp, less)?;
+        let sum = b.reduce(ReduceFn::Sum, exp, &[1])?;
+        b.binary(BinaryFn::Div, exp, sum)
+    });
+}
+
+/// Several equal extremes have equal parts of the adjoint.
+#[test]
+fn equal_extremes_share() {
+    let graph = differentiated(&|b, x| b.reduce(ReduceFn::Max, x[0], &[0]), &inputs(&[&[4]]), false).unwrap();
+    let found = interp::run(&graph, &[tensor(&[4], &[1.0, 3.0, 3.0, 2.0])]).unwrap();
+    assert_eq!(found[1].to_f64s().unwrap(), [0.0, 0.5, 0.5, 0.0]);
+}
+
+#[test]
+fn contractions() {
+    let shapes: [([&[usize]; 2], [usize; 3]); 6] = [
+        ([&[2, 3], &[3, 4]], [0, 1, 1]),
+        ([&[3], &[3, 4]], [0, 0, 1]),
+        ([&[2, 3, 4], &[3, 4, 2]], [0, 1, 2]),
+        ([&[2, 3, 4, 2], &[2, 4, 2, 3]], [1, 1, 2]),
+        ([&[2, 1, 3, 4], &[1, 3, 4, 2]], [2, 1, 1]),
+        ([&[2, 3, 4], &[2, 5]], [1, 2, 0]),
+    ];
+    for (shapes, [batch, m, k]) in shapes {
+        let op = Op::Contract { batch, m, k, rhs: RhsLayout::Plain };
+        check(&format!("a contraction {batch} {m} {k}"), &shapes, &|b, x| b.emit1(op.clone(), x));
+    }
+    check("a product with itself", &[&[3, 3]], &|b, x| b.matmul(x[0], x[0]));
+}
+
+#[test]
+fn what_is_moved() {
+    check("reshape", &[&[2, 6]], &|b, x| {
+        let y = b.reshape(x[0], vec![Dim::from(3usize), Dim::from(4usize)])?;
+        b.binary(BinaryFn::Mul, y, y)
+    });
+    check("transpose", &[&[2, 3, 4]], &|b, x| b.transpose(x[0], &[2, 0, 1]));
+    check("expand", &[&[3, 1]], &|b, x| {
+        b.expand(x[0], vec![Dim::from(2usize), Dim::from(3usize), Dim::from(4usize)])
+    });
+    for (start, step, size) in
+        [(0i64, 1, 3i64), (2, 1, 5), (1, 2, 3), (6, -1, 7), (5, -2, 3), (3, 1, 0), (6, 3, 1)]
+    {
+        check(&format!("a slice {start} {step} {size}"), &[&[7, 2]], &|b, x| {
+            let (starts, sizes) =
+                (vec![Dim::from(start), Dim::ZERO], vec![Dim::from(size), b.shape(x[0])[1].clone()]);
+            b.emit1(Op::Slice { starts, steps: vec![step, 1], sizes }, &[x[0]])
+        });
+    }
+    check("a reversed axis", &[&[5]], &|b, x| {
+        let sizes = b.shape(x[0]);
+        b.emit1(Op::Slice { starts: vec![sizes[0].clone() - Dim::ONE], steps: vec![-1], sizes }, &[x[0]])
+    });
+    check("pad", &[&[2, 3], &[]], &|b, x| {
+        b.pad(x[0], x[1], vec![Dim::ONE, Dim::ZERO], vec![Dim::from(2usize), Dim::ONE])
+    });
+    check("concat", &[&[2, 3], &[2, 1]], &|b, x| b.concat(&[x[0], x[1], x[0]], 1));
+}
+
+#[test]
+fn windows() {
+    let window = |first: usize, kernel: &[usize], strides: &[usize], dilations: &[usize]| {
+        let [kernel, strides, dilations] = [kernel, strides, dilations].map(<[usize]>::to_vec);
+        Op::Window { first, kernel, strides, dilations }
+    };
+    let cases: [(&[usize], Op); 6] = [
+        (&[7], window(0, &[3], &[1], &[1])),
+        (&[2, 9, 2], window(1, &[3], &[2], &[1])),
+        (&[9], window(0, &[2], &[3], &[2])),
+        (&[8], window(0, &[2], &[2], &[1])),
+        (&[2, 6, 7, 3], window(1, &[3, 2], &[1, 2], &[2, 1])),
+        (&[5, 6, 5], window(0, &[2, 3, 2], &[2, 1, 1], &[1, 2, 1])),
+    ];
+    for (shape, op) in cases {
+        check(&format!("{op:?}"), &[shape], &|b, x| {
+            let y = b.emit1(op.clone(), &[x[0]])?;
+            b.binary(BinaryFn::Mul, y, y)
+        });
+    }
+}
+
+#[test]
+fn what_is_taken_by_index() {
+    let data = |shape: &[usize]| tensor(shape, &numbers(shape.iter().product(), 3));
+    for axis in 0..3 {
+        let inputs = [data(&[3, 4, 3]), indices(&[2, 2], &[0, 2, -1, 2])];
+        check_with("gather", &inputs, &|b, x| b.emit1(Op::Gather { axis }, x));
+    }
+    check_with("a scalar index", &[data(&[3, 2]), indices(&[], &[1])], &|b, x| {
+        b.emit1(Op::Gather { axis: 1 }, x)
+    });
+    for axis in 0..2 {
+        let inputs = [data(&[2, 3]), indices(&[2, 2], &[1, 0, 1, -2])];
+        check_with("gather_elements", &inputs, &|b, x| b.emit1(Op::GatherElements { axis }, x));
+    }
+    check_with("gather_nd", &[data(&[2, 3, 2]), indices(&[3, 2], &[0, 1, 1, -1, 0, 1])], &|b, x| {
+        b.emit1(Op::GatherNd { batch: 0 }, x)
+    });
+    check_with("gather_nd by batch", &[data(&[2, 3, 2]), indices(&[2, 1], &[2, 0])], &|b, x| {
+        b.emit1(Op::GatherNd { batch: 1 }, x)
+    });
+    for combine in [None, Some(BinaryFn::Add)] {
+        let inputs = [data(&[2, 3]), indices(&[2, 2], &[1, 0, 2, 1]), data(&[2, 2])];
+        check_with("scatter_elements", &inputs, &|b, x| b.emit1(Op::ScatterElements { axis: 1, combine }, x));
+        let inputs = [data(&[3, 2]), indices(&[2, 1], &[2, 0]), data(&[2, 2])];
+        check_with("scatter_nd", &inputs, &|b, x| b.emit1(Op::ScatterNd { combine }, x));
+    }
+    for (descending, take) in [(false, 4usize), (true, 2)] {
+        check("sort", &[&[2, 4]], &|b, x| Ok(b.sort(x[0], 1, descending, Dim::from(take))?.0));
+    }
+    // Where nothing is read of what is floating, the positions alone.
+    check("argsort", &[&[4]], &|b, x| {
+        let order = b.sort(x[0], 0, false, Dim::from(4usize))?.1;
+        let order = b.cast(order, DType::F64)?;
+        b.binary(BinaryFn::Mul, order, x[0])
+    });
+}
+
+/// A value with several readers, one that the result does not depend on, and the result itself.
+#[test]
+fn sums_over_readers() {
+    check("readers", &[&[3], &[3]], &|b, x| {
+        let product = b.binary(BinaryFn::Mul, x[0], x[1])?;
+        let sum = b.binary(BinaryFn::Add, product, x[0])?;
+        b.binary(BinaryFn::Mul, sum, product)
+    });
+    check("one that is not read", &[&[3], &[2]], &|b, x| b.unary(UnaryFn::Exp, x[0]));
+    check("the input itself", &[&[3]], &|_, x| Ok(x[0]));
+    check("nothing", &[&[0, 3], &[3]], &|b, x| b.binary(BinaryFn::Mul, x[0], x[1]));
+    // Twice: the second derivative.
+    check("of a derivative", &[&[4]], &|b, x| {
+        let first = b.graph.order.len();
+        let cube = b.unary(UnaryFn::Tanh, x[0])?;
+        Ok(gradients(b, cube, &[x[0]], first, &mut |_| Ok(()))?[0])
+    });
+}
+
+#[test]
+fn what_has_no_rule_is_named() {
+    let product = |b: &mut Builder<'_>, x: &[ValueId]| {
+        b.emit1(Op::Cumulate { op: ReduceFn::Prod, axis: 0, exclusive: false, reverse: false }, &[x[0]])
+    };
+    let error = differentiated(&product, &inputs(&[&[3]]), false).unwrap_err();
+    assert_eq!(error.message, "the derivative of `cumulate` with result f64[3]");
+}

@@ -1,0 +1,529 @@
+//! Convolutions with 3x3 kernels by Winograd's minimal filtering, where that is faster.
+//!
+//! A window of 3x3 with stride 1, contracted with constant weights, becomes a transform of the input in squares, one
+//! product for each element of a square, batched, and a transform of the results; the weights are transformed when
+//! the object is written. The sums of floats round differently, by how much depends on the weights: an estimate of it decides which
+//! tiles may be taken ([`Estimate`]). Transforms of bytes are exact (see `winograd.rs`), as far as the weights prove that no result is too
+//! large: they have 16 bits, and the cost of their products of pairs is compared with the direct products of bytes.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::integers::{self, Bytes, LOOKS, Range};
+use crate::pack::Rates;
+use crate::rewrite::{bodies, producer, rewrite};
+use crate::{Options, dce, products};
+use onnxc_ir::error::Result;
+use onnxc_ir::graph::dim::product;
+use onnxc_ir::graph::{
+    Builder, Constant, DType, Def, Dim, Graph, Node, NodeId, Op, PAIR_DEPTH, RhsLayout, Tensor, ValueId,
+};
+use onnxc_ir::interp;
+use onnxc_ir::winograd::{KERNEL, Matrices, growth, matrices, tiles};
+use onnxc_machine::target::Goal;
+use onnxc_tuning::SUM_TERMS;
+
+pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+    // Transformed weights are 1.8 to 4 times as large, those of bytes twice as large as that.
+    if options.goal == Goal::Size {
+        return Ok(());
+    }
+    let affordable = match options.pack.transformed {
+        Some(shares) if !options.exact => Some(affordable(graph, options.pack.rates, shares)?),
+        _ => None,
+    };
+    rewrite(graph, |b, id| {
+        let Some(conv) = Conv::of(b.graph, id) else { return Ok(None) };
+        match conv.dtype {
+            DType::F32 if !options.exact => match &affordable {
+                Some(tiles) => {
+                    tiles.get(&id).map(|&tile| conv.transformed(b, tile, conv.x, DType::F32)).transpose()
+                }
+                None => conv.of_floats(b, options.pack.rates),
+            },
+            DType::I32 if options.pack.rates.pairs > 0.0 => conv.of_bytes(b, options.pack.rates),
+            _ => Ok(None),
+        }
+    })?;
+    dce::sweep(graph);
+    bodies(graph, options, run)
+}
+
+/// The tiles of convolutions of floats whose transformed weights add up to at most `shares` bytes for each byte of the model's weights, of
+/// f32 and of narrower ones: first those that save most for a byte.
+fn affordable(graph: &Graph, rates: Rates, shares: [f64; 2]) -> Result<HashMap<NodeId, usize>> {
+    let floats = Arithmetic { memory_byte: rates.memory_byte, ..Arithmetic::FLOATS };
+    let sources = sources(graph);
+    let [mut bytes, mut wide] = [0.0; 2];
+    for &value in sources.values().flatten().collect::<BTreeSet<_>>() {
+        let own = graph.ty(value).bytes().as_const().unwrap_or(0) as f64;
+        bytes += own;
+        wide += if graph.ty(value).dtype == DType::F32 { own } else { 0.0 };
+    }
+    let mut left = wide * shares[0] + (bytes - wide) * shares[1];
+    // What each saves, and the bytes that it adds.
+    let mut forms = vec![];
+    for &id in &graph.order {
+        let Some(conv) = Conv::of(graph, id).filter(|conv| conv.dtype == DType::F32) else { continue };
+        let tiles: Vec<(usize, f64)> = conv.worth(floats).collect();
+        if tiles.is_empty() {
+            continue;
+        }
+        let weights = interp::constant(graph, conv.weights)?;
+        let size = |values: &BTreeSet<ValueId>| {
+            values.iter().filter_map(|&value| graph.ty(value).bytes().as_const()).max().unwrap_or(0) as f64
+        };
+        let before = sources.get(&conv.weights).map_or(0.0, size);
+        for (tile, saved) in tiles.into_iter().filter(|&(tile, _)| conv.is_accurate(tile, &weights)) {
+            let squares = (tile + KERNEL - 1) * (tile + KERNEL - 1);
+            let after = (squares * conv.channels * conv.filters) as f64 * SUM_BYTES;
+            forms.push((id, tile, saved, (after - before).max(1.0)));
+        }
+    }
+    forms.sort_by(|a, b| (b.2 / b.3).total_cmp(&(a.2 / a.3)));
+    let mut chosen: HashMap<NodeId, (usize, f64, f64)> = HashMap::new();
+    for (id, tile, saved, added) in forms {
+        let (_, known, taken) = chosen.get(&id).copied().unwrap_or_default();
+        if saved > known && added - taken <= left {
+            left -= added - taken;
+            chosen.insert(id, (tile, saved, added));
+        }
+    }
+    Ok(chosen.into_iter().map(|(id, (tile, ..))| (id, tile)).collect())
+}
+
+/// The model's constants that each constant which nodes read is made of.
+fn sources(graph: &Graph) -> HashMap<ValueId, BTreeSet<ValueId>> {
+    let mut sources: HashMap<ValueId, BTreeSet<ValueId>> = HashMap::new();
+    let read = graph.order.iter().flat_map(|&id| &graph.nodes[id].inputs);
+    for &value in read.filter(|value| graph.is_constant(**value)) {
+        if sources.contains_key(&value) {
+            continue;
+        }
+        let (mut open, mut seen) = (vec![value], BTreeSet::from([value]));
+        let mut own = BTreeSet::new();
+        while let Some(value) = open.pop() {
+            match &graph.values[value].def {
+                Def::Const(Constant::Data(_)) => drop(own.insert(value)),
+                Def::Const(Constant::Deferred { inputs, .. }) => {
+                    open.extend(inputs.iter().copied().filter(|&input| seen.insert(input)));
+                }
+                _ => {}
+            }
+        }
+        sources.insert(value, own);
+    }
+    sources
+}
+
+/// What the transformed form may cost of the direct one: the estimate is not that good.
+const WORTH: f64 = 0.9;
+
+// The costs of a convolution, counted in fused multiply-adds of a core. Measured on cores with 256-bit vectors; what
+// matters is their relation, which is much the same on others.
+
+/// Of a byte that goes through the second-level cache, or the third.
+const CACHED_BYTE: f64 = 1.5;
+/// Of storing a result, in steps of its inner sum.
+const STORE_STEPS: f64 = 7.0;
+
+/// Of a sum.
+const SUM_BYTES: f64 = 4.0;
+
+/// How products are computed: bytes of an element of either operand, and multiplications in the time of one of floats.
+#[derive(Clone, Copy)]
+struct Arithmetic {
+    bytes: f64,
+    rate: f64,
+    /// Cost of a byte of weights, which come from memory.
+    memory_byte: f64,
+}
+
+impl Arithmetic {
+    const FLOATS: Arithmetic = Arithmetic { bytes: 4.0, rate: 1.0, memory_byte: 0.0 };
+}
+
+/// The error of the transformed form, relative to that of the direct sum, that is given up for speed, at most. With tiles of 4, weights
+/// drawn alike for all taps have 2 to 5, kernels whose weights lie in a corner, or are all alike, up to 6.7.
+const MOST_ERROR: f64 = 5.5;
+
+/// Roundings of an element's transforms, beside those of the sum over channels.
+const TRANSFORM_ROUNDINGS: f64 = 4.0;
+
+/// A convolution that could be transformed.
+struct Conv {
+    /// Of what is multiplied.
+    dtype: DType,
+    x: ValueId,
+    weights: ValueId,
+    images: usize,
+    /// Of the result.
+    height: usize,
+    width: usize,
+    channels: usize,
+    filters: usize,
+}
+
+impl Conv {
+    fn of(graph: &Graph, id: NodeId) -> Option<Conv> {
+        let Node {
+            op: Op::Contract { batch: 0, m: 3, k: 3, rhs: RhsLayout::Plain }, inputs, outputs, ..
+        } = &graph.nodes[id]
+        else {
+            return None;
+        };
+        let window = producer(graph, inputs[0])?;
+        let Op::Window { first: 1, kernel, strides, dilations } = &window.op else { return None };
+        // Products of bf16 are faster than what minimal filtering saves of those of f32.
+        if products::is_rounded(graph, window.inputs[0]) {
+            return None;
+        }
+        let simple = kernel[..] == [KERNEL; 2] && strides[..] == [1; 2] && dilations[..] == [1; 2];
+        if !simple || !graph.is_constant(inputs[1]) {
+            return None;
+        }
+        let shape = graph.ty(outputs[0]).static_shape()?;
+        let channels = graph.ty(window.inputs[0]).shape[3].as_const()?;
+        let [images, height, width, filters] = shape[..] else { return None };
+        let channels = usize::try_from(channels).ok()?;
+        let parts = [images, height, width, channels, filters];
+        // The product of all parts, with room for the squares and bytes, must fit a usize.
+        let size = parts.iter().try_fold(256usize, |size, &part| size.checked_mul(part))?;
+        (size > 0 && size < 1 << 50).then_some(Conv {
+            dtype: graph.ty(inputs[0]).dtype,
+            x: window.inputs[0],
+            weights: inputs[1],
+            images,
+            height,
+            width,
+            channels,
+            filters,
+        })
+    }
+
+    fn of_floats(&self, b: &mut Builder<'_>, rates: Rates) -> Result<Option<ValueId>> {
+        let floats = Arithmetic { memory_byte: rates.memory_byte, ..Arithmetic::FLOATS };
+        let cost = |tile: usize| (self.cost(tile, floats), tile);
+        if self.best(floats, tiles().map(cost)).is_none() {
+            return Ok(None);
+        }
+        let weights = interp::constant(b.graph, self.weights)?;
+        let accurate = tiles().filter(|&tile| self.is_accurate(tile, &weights));
+        match self.best(floats, accurate.map(cost)) {
+            Some(tile) => self.transformed(b, tile, self.x, DType::F32).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether tiles of weights `[3, 3, c, f]` lose no more accuracy than they may.
+    fn is_accurate(&self, tile: usize, weights: &Tensor) -> bool {
+        let estimate = Estimate::of(tile, weights, [self.channels, self.filters]);
+        estimate.is_some_and(|error| error.0 <= MOST_ERROR)
+    }
+
+    /// The tiles that are worth it, with what they save.
+    fn worth(&self, direct: Arithmetic) -> impl Iterator<Item = (usize, f64)> {
+        let cost = self.direct(direct);
+        let tiles = tiles().map(move |tile| (tile, self.cost(tile, direct)));
+        tiles.filter(move |(_, own)| *own < WORTH * cost).map(move |(tile, own)| (tile, cost - own))
+    }
+
+    /// Of integers that are bytes less a zero point, and weights that are known. The products are those of the bytes, and the
+    /// zero point's part is taken away behind them.
+    fn of_bytes(&self, b: &mut Builder<'_>, rates: Rates) -> Result<Option<ValueId>> {
+        let memory_byte = rates.memory_byte;
+        let bytes = Arithmetic { bytes: 1.0, rate: rates.bytes, memory_byte };
+        let pairs = Arithmetic { bytes: 2.0, rate: rates.pairs, memory_byte };
+        let cost = |tile: usize| (self.cost(tile, pairs), tile);
+        if !self.channels.is_multiple_of(PAIR_DEPTH) || self.best(bytes, tiles().map(cost)).is_none() {
+            return Ok(None);
+        }
+        let Some(Bytes { value, zero }) = integers::bytes(b, self.x, None, &mut { LOOKS })? else {
+            return Ok(None);
+        };
+        let Some(range) = Range::of(b.dtype(value)) else { return Ok(None) };
+        let weights = Weights::of(&interp::constant(b.graph, self.weights)?, self.filters, range);
+        let fits = tiles().filter(|&tile| matrices(tile, false).is_some_and(|by| weights.fit(&by, range)));
+        let Some(tile) = self.best(bytes, fits.map(cost)) else { return Ok(None) };
+        let sum = self.transformed(b, tile, value, DType::I16)?;
+        match zero {
+            Some(zero) => integers::less_columns(b, sum, self.weights, [0, 3, 3], zero).map(Some),
+            None => Ok(Some(sum)),
+        }
+    }
+
+    /// The cheapest of some transformed forms, by their cost, if it is worth it.
+    fn best(&self, direct: Arithmetic, tiles: impl Iterator<Item = (f64, usize)>) -> Option<usize> {
+        let (cost, tile) = tiles.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        (cost < WORTH * self.direct(direct)).then_some(tile)
+    }
+
+    /// Cost of the direct form.
+    fn direct(&self, arithmetic: Arithmetic) -> f64 {
+        let rows = (self.images * self.height * self.width) as f64;
+        self.products(arithmetic, 1.0, rows, (KERNEL * KERNEL * self.channels) as f64)
+    }
+
+    /// Of products over `rows` rows, or of the weights they read: one hides the other.
+    fn products(&self, arithmetic: Arithmetic, count: f64, rows: f64, inner: f64) -> f64 {
+        let filters = self.filters as f64;
+        let steps = count * rows * filters * (inner / arithmetic.rate + STORE_STEPS);
+        steps.max(arithmetic.memory_byte * arithmetic.bytes * count * inner * filters)
+    }
+
+    fn cost(&self, tile: usize, arithmetic: Arithmetic) -> f64 {
+        let (th, tw) = (self.height.div_ceil(tile), self.width.div_ceil(tile));
+        let squares = ((tile + KERNEL - 1) * (tile + KERNEL - 1)) as f64;
+        let count = (self.images * th * tw) as f64;
+        let (channels, filters) = (self.channels as f64, self.filters as f64);
+        let bytes = 2.0 * squares * count * (arithmetic.bytes * channels + SUM_BYTES * filters);
+        self.products(arithmetic, squares, count, channels) + CACHED_BYTE * bytes
+    }
+
+    /// The sums of `x`, whose transform is of the type of the weights', in tiles.
+    fn transformed(&self, b: &mut Builder<'_>, tile: usize, x: ValueId, dtype: DType) -> Result<ValueId> {
+        let (th, tw) = (self.height.div_ceil(tile), self.width.div_ceil(tile));
+        let x = self.whole_tiles(b, x, [th * tile, tw * tile])?;
+        let input = b.emit1(Op::WinogradInput { tile }, &[x])?;
+        let input = b.transpose(input, &[3, 0, 1, 2, 4])?;
+        let weights = self.filters(b, tile, dtype)?;
+        let op = Op::Contract { batch: 1, m: 3, k: 1, rhs: RhsLayout::Plain };
+        let products = b.emit1(op, &[input, weights])?;
+        b.emit1(Op::WinogradOutput { tile, height: self.height, width: self.width }, &[products])
+    }
+
+    /// The padded input with more behind it, as far as the tiles reach that the result is cut from: zeros in place of floats, so
+    /// that nothing is NaN which has no part in a result, and any integers.
+    fn whole_tiles(&self, b: &mut Builder<'_>, mut x: ValueId, results: [usize; 2]) -> Result<ValueId> {
+        let dtype = b.dtype(x);
+        let more: Vec<Dim> = results
+            .iter()
+            .zip(&b.ty(x).shape[1..3])
+            .map(|(&results, have)| Dim::from(results + KERNEL - 1) - have.clone())
+            .collect();
+        if more.iter().all(|dim| *dim == Dim::ZERO) {
+            return Ok(x);
+        }
+        let mut hi = vec![Dim::ZERO, more[0].clone(), more[1].clone(), Dim::ZERO];
+        let mut lo = vec![Dim::ZERO; 4];
+        let mut fill = b.scalar(dtype, 0.0);
+        if let Some(Node { op: Op::Pad { lo: before, hi: after }, inputs, .. }) = producer(b.graph, x)
+            && (!dtype.is_float() || is_zero(b.graph, inputs[1]))
+        {
+            lo = before.clone();
+            hi = hi.into_iter().zip(after).map(|(more, after)| more + after.clone()).collect();
+            (x, fill) = (inputs[0], inputs[1]);
+        }
+        b.emit1(Op::Pad { lo, hi }, &[x, fill])
+    }
+
+    /// `G g G^T` of every kernel: `[3, 3, c, f] -> [(tile+2)^2, c, f]`, computed in f64 and rounded once.
+    fn filters(&self, b: &mut Builder<'_>, tile: usize, dtype: DType) -> Result<ValueId> {
+        let matrices = matrices(tile, dtype.is_float());
+        let filter = matrices.map(|matrices| matrices.filter).unwrap_or_default();
+        let mut squared = Vec::new();
+        for left in &filter {
+            for right in &filter {
+                squared.extend(left.iter().flat_map(|a| right.iter().map(move |b| a * b)));
+            }
+        }
+        let squares = filter.len() * filter.len();
+        let taps = Dim::from(KERNEL * KERNEL);
+        let matrix = b.constant(Tensor::from_slice(&[squares, KERNEL * KERNEL], &squared));
+        let shape = b.shape(self.weights);
+        let weights = b.cast(self.weights, DType::F64)?;
+        let weights = b.reshape(weights, vec![taps, product(&shape[2..])])?;
+        let op = Op::Contract { batch: 0, m: 1, k: 1, rhs: RhsLayout::Plain };
+        let filters = b.emit1(op, &[matrix, weights])?;
+        let filters = b.cast(filters, dtype)?;
+        b.reshape(filters, vec![Dim::from(squares), shape[2].clone(), shape[3].clone()])
+    }
+}
+
+fn is_zero(graph: &Graph, value: ValueId) -> bool {
+    graph.constant_data(value).is_some_and(|fill| fill.data.iter().all(|&byte| byte == 0))
+}
+
+/// The root of the mean squared rounding error of sums by minimal filtering, relative to that of direct sums, over all filters: inputs
+/// are taken for independent and of one variance, roundings for independent.
+///
+/// A sum of `n` terms of variance `v` that are added up one by one has an error of variance `u^2 v n^2 / 2`, that is `n / 2` times the
+/// variance of the sum. The direct sum has `9 c` terms `g d`. Of the transformed one each of the products `(G g G^T) (B^T d B)` is summed over `c`
+/// channels, and `A^T` from either side adds up these sums, which cancel each other for the most part: their variances, times the
+/// squares of its factors, are those of the errors.
+struct Estimate(f64);
+
+impl Estimate {
+    /// Of weights `[3, 3, c, f]`, f32; `None` without such tiles, or where they are not of f32.
+    fn of(tile: usize, weights: &Tensor, [channels, filters]: [usize; 2]) -> Option<Estimate> {
+        let Matrices { input, filter, output, .. } = matrices(tile, true)?;
+        let weights = weights.to_f64s().filter(|_| weights.dtype == DType::F32)?;
+        // The variance of each product's part of a result, for a transformed weight of 1: the mean over a tile.
+        let gains = input.iter().enumerate().map(|(at, row)| {
+            let squares = output.iter().map(|row| row[at] * row[at]).sum::<f64>() / tile as f64;
+            squares * row.iter().map(|factor| factor * factor).sum::<f64>()
+        });
+        let gains: Vec<f64> = gains.collect();
+        let (mut direct, mut transformed) = (vec![0.0; filters], vec![0.0; filters]);
+        for channel in 0..channels {
+            for (at, (direct, transformed)) in direct.iter_mut().zip(&mut transformed).enumerate() {
+                let taps: [f64; KERNEL * KERNEL] =
+                    std::array::from_fn(|tap| weights[(tap * channels + channel) * filters + at]);
+                *direct += taps.iter().map(|tap| tap * tap).sum::<f64>();
+                for (left, gain) in filter.iter().zip(&gains) {
+                    let rows: [f64; KERNEL] = std::array::from_fn(|column| {
+                        left.iter().zip(taps.chunks(KERNEL)).map(|(by, taps)| by * taps[column]).sum()
+                    });
+                    for (right, other) in filter.iter().zip(&gains) {
+                        let weight: f64 = right.iter().zip(&rows).map(|(by, row)| by * row).sum();
+                        *transformed += gain * other * weight * weight;
+                    }
+                }
+            }
+        }
+        let roundings = |terms: usize| terms.min(SUM_TERMS as usize) as f64 / 2.0;
+        let relation =
+            (roundings(channels) + TRANSFORM_ROUNDINGS) / (roundings(KERNEL * KERNEL * channels) + 1.0);
+        let errors = direct.iter().zip(&transformed).filter(|(direct, _)| **direct > 0.0);
+        let (mut sum, mut count) = (0.0, 0);
+        for (direct, transformed) in errors {
+            (sum, count) = (sum + relation * transformed / direct, count + 1);
+        }
+        Some(Estimate((sum / f64::from(count.max(1))).sqrt()))
+    }
+}
+
+/// What is known of weights that are integers.
+struct Weights {
+    /// The greatest magnitude.
+    largest: f64,
+    /// The greatest magnitude of a result.
+    reach: i64,
+}
+
+impl Weights {
+    /// Of weights `[3, 3, c, f]`, i32, and an input within a range.
+    fn of(weights: &Tensor, filters: usize, range: Range) -> Weights {
+        let (mut largest, mut sums) = (0u32, vec![(0i64, 0i64); filters]);
+        for row in weights.data.chunks_exact(4 * filters) {
+            for (weight, (least, most)) in row.chunks_exact(4).zip(&mut sums) {
+                let weight = weight.try_into().map_or(0, i32::from_le_bytes);
+                largest = largest.max(weight.unsigned_abs());
+                let weight = i64::from(weight);
+                let products = [weight.saturating_mul(range.least), weight.saturating_mul(range.most)];
+                *least = least.saturating_add(products[0].min(products[1]));
+                *most = most.saturating_add(products[0].max(products[1]));
+            }
+        }
+        let reach = sums.iter().map(|(least, most)| least.saturating_neg().max(*most)).max();
+        Weights { largest: largest.into(), reach: reach.unwrap_or(0) }
+    }
+
+    /// Whether all that is stored of either transform fits 16 bits, and results stay within the range that the exact division covers.
+    fn fit(&self, matrices: &Matrices, input: Range) -> bool {
+        let most = f64::from(i16::MAX);
+        self.largest * growth(&matrices.filter) <= most
+            && input.largest() as f64 * growth(&matrices.input) <= most
+            && self.reach <= matrices.quotient().limit()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers from a seed, with mean 0 and about variance 1.
+    fn drawn(seed: &mut u64) -> f64 {
+        let mut uniform = || {
+            *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (*seed >> 40) as f64 / (1 << 24) as f64 - 0.5
+        };
+        (0..12).map(|_| uniform()).sum()
+    }
+
+    /// `[3, 3, c, f]`; `of` gives the taps by row and column.
+    fn weights([channels, filters]: [usize; 2], mut of: impl FnMut(usize, usize) -> f64) -> Tensor {
+        let mut values = Vec::new();
+        for tap in 0..9 {
+            values.extend((0..channels * filters).map(|_| of(tap / 3, tap % 3) as f32));
+        }
+        Tensor::from_slice(&[3, 3, channels, filters], &values)
+    }
+
+    /// Kernels that lie in a corner cost accuracy in tiles of 4, where many channels are added up; tiles of 2 serve.
+    #[test]
+    fn weights_decide_the_tile() {
+        let mut seed = 5;
+        for channels in [16, 64, 256, 512] {
+            let of = |tile, weights: &Tensor| Estimate::of(tile, weights, [channels, 4]).unwrap().0;
+            let alike = weights([channels, 4], |_, _| drawn(&mut seed));
+            let corner = weights([channels, 4], |row, column| f64::from(u8::from((row, column) == (0, 0))));
+            assert!(of(4, &alike) < MOST_ERROR && of(2, &alike) < 2.5 && of(2, &corner) < 2.5);
+            assert_eq!(of(4, &corner) > MOST_ERROR, channels >= 256, "{channels}");
+        }
+    }
+
+    /// `M x M^T` of a square, each operation rounded to f32.
+    fn both_sides(matrix: &onnxc_ir::winograd::Matrix, x: &[f32], size: usize) -> Vec<f32> {
+        let dot = |row: &[f64], of: &dyn Fn(usize) -> f32| {
+            row.iter().enumerate().fold(0f32, |sum, (at, factor)| sum + *factor as f32 * of(at))
+        };
+        let rows: Vec<Vec<f32>> =
+            matrix.iter().map(|row| (0..size).map(|j| dot(row, &|i| x[i * size + j])).collect()).collect();
+        rows.iter().flat_map(|left| matrix.iter().map(|row| dot(row, &|i| left[i]))).collect()
+    }
+
+    /// The estimate is within a half of what tiles that are computed in f32 show.
+    #[test]
+    fn estimates_are_near() {
+        let (tile, channels, mut seed) = (4, 64, 3);
+        let by = matrices(tile, true).unwrap();
+        let size = tile + KERNEL - 1;
+        let (mut direct, mut transformed) = (0f64, 0f64);
+        let mut all = Vec::new();
+        for _ in 0..24 {
+            let mut sums = vec![0f32; size * size];
+            let (mut exact, mut one_by_one) = (vec![0f64; tile * tile], vec![0f32; tile * tile]);
+            for _ in 0..channels {
+                let g: Vec<f32> = (0..9).map(|_| drawn(&mut seed) as f32).collect();
+                let d: Vec<f32> = (0..size * size).map(|_| drawn(&mut seed) as f32).collect();
+                let wide: Vec<f64> = (0..size * KERNEL)
+                    .map(|at| (0..3).map(|i| by.filter[at / 3][i] * f64::from(g[i * 3 + at % 3])).sum())
+                    .collect();
+                let kernel = (0..size * size).map(|at| {
+                    (0..3).map(|j| by.filter[at % size][j] * wide[at / size * 3 + j]).sum::<f64>() as f32
+                });
+                let input = both_sides(&by.input, &d, size);
+                for ((sum, g), d) in sums.iter_mut().zip(kernel).zip(input) {
+                    *sum = g.mul_add(d, *sum);
+                }
+                for at in 0..tile * tile {
+                    for (tap, &weight) in g.iter().enumerate() {
+                        let x = d[(at / tile + tap / 3) * size + at % tile + tap % 3];
+                        exact[at] += f64::from(x) * f64::from(weight);
+                        one_by_one[at] = x.mul_add(weight, one_by_one[at]);
+                    }
+                }
+                all.push(g);
+            }
+            let found = both_sides(&by.output, &sums, size);
+            let distance = |found: &[f32]| -> f64 {
+                found.iter().zip(&exact).map(|(found, exact)| (f64::from(*found) - exact).powi(2)).sum()
+            };
+            direct += distance(&one_by_one);
+            transformed += distance(&found);
+        }
+        let [channels, filters] = [channels, 24];
+        let tensor = weights([channels, filters], {
+            let mut at = 0;
+            let all = &all;
+            move |row, column| {
+                let (channel, filter) = (at / filters % channels, at % filters);
+                at += 1;
+                f64::from(all[filter * channels + channel][row * 3 + column])
+            }
+        });
+        let Estimate(estimate) = Estimate::of(tile, &tensor, [channels, filters]).unwrap();
+        let found = (transformed / direct).sqrt();
+        assert!((0.5..1.5).contains(&(found / estimate)), "{found}, not {estimate}");
+    }
+}
