@@ -39,6 +39,11 @@ use state::States;
 /// the C one (`memcpy` and its like), others the runtime, which is that of this process: an object that refers to anything else is
 /// refused, here or when the library is loaded.
 pub fn link(objects: &[PathBuf], library: &Path) -> Result<()> {
+    link_with(objects, &[], library)
+}
+
+/// [`link`] with the shared libraries that have functions which the objects call.
+pub fn link_with(objects: &[PathBuf], libraries: &[PathBuf], library: &Path) -> Result<()> {
     let mut calls = false;
     for object in objects {
         let file = File::open(object).map_err(|error| io(format!("{}: {error}", object.display())))?;
@@ -54,12 +59,12 @@ pub fn link(objects: &[PathBuf], library: &Path) -> Result<()> {
     }
     let source = if calls { runtime::source() } else { String::new() };
     let is_named = std::env::var_os("CC").is_some_and(|name| !name.is_empty());
-    if let ([object], false, false) = (objects, calls, is_named)
+    if let ([object], [], false, false) = (objects, libraries, calls, is_named)
         && shared::is_supported(&Triple::host())
     {
         return write_library(object, library);
     }
-    run_linker(objects, library, &source)
+    run_linker(objects, libraries, library, &source)
 }
 
 fn write_library(object: &Path, library: &Path) -> Result<()> {
@@ -78,7 +83,7 @@ pub fn calls_runtime(object: &[u8]) -> bool {
 }
 
 /// `source`: C code to be part of the library.
-fn run_linker(objects: &[PathBuf], library: &Path, source: &str) -> Result<()> {
+fn run_linker(objects: &[PathBuf], libraries: &[PathBuf], library: &Path, source: &str) -> Result<()> {
     let driver =
         std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| OsString::from("cc"));
     let mut command = Command::new(&driver);
@@ -88,8 +93,9 @@ fn run_linker(objects: &[PathBuf], library: &Path, source: &str) -> Result<()> {
     }
     command.arg("-o").arg(library).args(objects);
     if !source.is_empty() {
-        command.args(["-O1", "-fPIC", "-x", "c", "-"]);
+        command.args(["-O1", "-fPIC", "-x", "c", "-", "-x", "none"]);
     }
+    command.args(libraries);
     let output = run_with_input(&mut command, source).map_err(|error| {
         let driver = driver.to_string_lossy();
         io(format!("cannot run the C compiler `{driver}`, which links models for this machine: {error}"))

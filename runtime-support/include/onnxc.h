@@ -82,7 +82,10 @@ typedef enum onnxc_status {
     /* The state has no room for what the run would append. Nothing is written. */
     ONNXC_STATE_FULL = 18,
     /* Buffers that must lie apart overlap. No run looks for that: onnxc_check_overlap does. */
-    ONNXC_OVERLAP = 19
+    ONNXC_OVERLAP = 19,
+    /* A function of the program's own that computes an operator gave another status than 0, which the message has. Outputs are
+     * unspecified. */
+    ONNXC_FUNCTION_FAILED = 20
 } onnxc_status;
 
 /* Element types: the numbers of ONNX's TensorProto.DataType. Elements smaller than a byte are packed as ONNX stores
@@ -200,6 +203,141 @@ typedef struct onnxc_options {
 /* clang-format off */
 #define ONNXC_OPTIONS_INIT { sizeof(onnxc_options), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, 0 }
 /* clang-format on */
+
+/* A call of a function of the program's own, which computes an operator that it was given when the model was compiled
+ * (`--custom-op mine.Op=my_op`):
+ *
+ *     int32_t my_op(const onnxc_op *op);
+ *
+ * reads op->inputs, writes the elements of op->outputs, and returns 0; any other number ends the run with
+ * ONNXC_FUNCTION_FAILED. Shapes are those that the model declares or that a function for shapes gives, and are not changed.
+ * Inputs may be shared with other nodes: they are only read. A run calls it as often as it needs the results, from the
+ * thread that runs the model; results must follow from inputs and attributes alone, and equal calls may be made once. A function that
+ * uses several threads asks op->options->parallel_for. Elements of ONNXC_STRING are onnxc_string; texts that a function
+ * gives are copied when it has returned: they lie in its scratch or are of its inputs or constants of the program.
+ *
+ *     int32_t my_op_shapes(onnxc_op *op);
+ *
+ * (`shapes=my_op_shapes`) is called before it: the data of outputs are NULL, and it sets those of their dims that are -1, none below
+ * 0, and op->scratch_bytes if it needs more or less than what it finds there. */
+typedef struct onnxc_op {
+    /* sizeof(onnxc_op), or more in later versions. */
+    size_t struct_size;
+    /* Those of the ONNX node, in its order. One that is left out has the dtype 0 and NULL as data. */
+    const onnxc_tensor *inputs;
+    size_t input_count;
+    onnxc_tensor *outputs;
+    size_t output_count;
+    /* Memory for the call, aligned to ONNXC_WORKSPACE_ALIGNMENT and not initialised. */
+    void *scratch;
+    size_t scratch_bytes;
+    /* Those of the run, never NULL: without options of the caller, zeros. */
+    const onnxc_options *options;
+    /* The node's attributes; the functions below read them. */
+    const int64_t *attributes;
+    const char *texts;
+} onnxc_op;
+
+typedef int32_t (*onnxc_op_fn)(const onnxc_op *op);
+typedef int32_t (*onnxc_op_shapes_fn)(onnxc_op *op);
+
+/* Kinds of attributes: the numbers of ONNX's AttributeProto.AttributeType. */
+typedef enum onnxc_attribute_kind {
+    ONNXC_ATTRIBUTE_FLOAT = 1,
+    ONNXC_ATTRIBUTE_INT = 2,
+    ONNXC_ATTRIBUTE_STRING = 3,
+    ONNXC_ATTRIBUTE_TENSOR = 4,
+    ONNXC_ATTRIBUTE_FLOATS = 6,
+    ONNXC_ATTRIBUTE_INTS = 7,
+    ONNXC_ATTRIBUTE_STRINGS = 8
+} onnxc_attribute_kind;
+
+/* Of the attribute with a name and a kind: how many values it has, or bytes of a string, and its value. NULL if there is none. */
+static inline const int64_t *onnxc_op_attribute(const onnxc_op *op, const char *name, onnxc_attribute_kind kind) {
+    int64_t i;
+    for (i = 0; i < op->attributes[0]; i++) {
+        const int64_t *entry = op->attributes + 1 + 4 * i;
+        if (entry[1] == (int64_t)kind && strcmp(op->texts + entry[0], name) == 0) {
+            return entry + 2;
+        }
+    }
+    return NULL;
+}
+
+/* An integer, or `otherwise` where the node has no such attribute. */
+static inline int64_t onnxc_op_int(const onnxc_op *op, const char *name, int64_t otherwise) {
+    const int64_t *found = onnxc_op_attribute(op, name, ONNXC_ATTRIBUTE_INT);
+    return found != NULL ? found[1] : otherwise;
+}
+
+static inline double onnxc_op_float(const onnxc_op *op, const char *name, double otherwise) {
+    const int64_t *found = onnxc_op_attribute(op, name, ONNXC_ATTRIBUTE_FLOAT);
+    if (found != NULL) {
+        memcpy(&otherwise, found + 1, sizeof otherwise);
+    }
+    return otherwise;
+}
+
+/* A string, which ends with a zero, and its size where `size` is not NULL. NULL and 0 where there is none. */
+static inline const char *onnxc_op_string(const onnxc_op *op, const char *name, size_t *size) {
+    const int64_t *found = onnxc_op_attribute(op, name, ONNXC_ATTRIBUTE_STRING);
+    if (size != NULL) {
+        *size = found != NULL ? (size_t)found[0] : 0;
+    }
+    return found != NULL ? op->texts + found[1] : NULL;
+}
+
+/* How many values a list has, 0 where there is none. */
+static inline size_t onnxc_op_count(const onnxc_op *op, const char *name, onnxc_attribute_kind kind) {
+    const int64_t *found = onnxc_op_attribute(op, name, kind);
+    return found != NULL ? (size_t)found[0] : 0;
+}
+
+/* A list of integers, and how many. */
+static inline const int64_t *onnxc_op_ints(const onnxc_op *op, const char *name, size_t *count) {
+    const int64_t *found = onnxc_op_attribute(op, name, ONNXC_ATTRIBUTE_INTS);
+    *count = found != NULL ? (size_t)found[0] : 0;
+    return found != NULL ? op->attributes + found[1] : NULL;
+}
+
+/* Value `index` of a list of floats; onnxc_op_count gives their number. */
+static inline double onnxc_op_float_at(const onnxc_op *op, const char *name, size_t index) {
+    const int64_t *found = onnxc_op_attribute(op, name, ONNXC_ATTRIBUTE_FLOATS);
+    double value = 0;
+    if (found != NULL && index < (size_t)found[0]) {
+        memcpy(&value, op->attributes + found[1] + index, sizeof value);
+    }
+    return value;
+}
+
+/* Text `index` of a list of strings; onnxc_op_count gives their number. */
+static inline const char *onnxc_op_string_at(const onnxc_op *op, const char *name, size_t index, size_t *size) {
+    const int64_t *found = onnxc_op_attribute(op, name, ONNXC_ATTRIBUTE_STRINGS);
+    const int64_t *place = NULL;
+    if (found != NULL && index < (size_t)found[0]) {
+        place = op->attributes + found[1] + 2 * index;
+    }
+    if (size != NULL) {
+        *size = place != NULL ? (size_t)place[1] : 0;
+    }
+    return place != NULL ? op->texts + place[0] : NULL;
+}
+
+/* A tensor among the attributes, NULL where there is none. */
+static inline const onnxc_tensor *onnxc_op_tensor(const onnxc_op *op, const char *name) {
+    const int64_t *found = onnxc_op_attribute(op, name, ONNXC_ATTRIBUTE_TENSOR);
+    return found != NULL ? op->inputs + op->input_count + found[1] : NULL;
+}
+
+/* Elements of a tensor; 0 of one that is left out. */
+static inline int64_t onnxc_tensor_elements(const onnxc_tensor *tensor) {
+    int64_t elements = tensor->dtype != 0;
+    int32_t axis;
+    for (axis = 0; axis < tensor->rank; axis++) {
+        elements *= tensor->dims[axis];
+    }
+    return elements;
+}
 
 /* Checks all it is given, then runs the model. `inputs` and `outputs` are in the model's order. Outputs must
  * not overlap inputs, each other or the workspace, nor may these overlap the workspace or the state block:

@@ -31,6 +31,7 @@ impl Status {
     pub const BAD_STATE: Status = Status(17);
     pub const STATE_FULL: Status = Status(18);
     pub const OVERLAP: Status = Status(19);
+    pub const FUNCTION_FAILED: Status = Status(20);
 }
 
 /// `onnxc_tensor`

@@ -4,6 +4,7 @@
 
 pub mod abi;
 pub mod alloc;
+pub mod custom;
 pub mod limits;
 pub mod pool;
 pub mod strings;

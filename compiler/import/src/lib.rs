@@ -14,6 +14,7 @@ mod body;
 mod check;
 mod compound;
 pub mod diagnostics;
+mod external;
 mod fork;
 pub mod format;
 mod function;
@@ -41,6 +42,7 @@ use diagnostics::Log;
 use onnxc_proto::{FunctionProto, ModelProto, OperatorSetIdProto};
 
 pub use diagnostics::{Warning, summary};
+pub use external::CustomOp;
 pub use ranks::open_inputs;
 pub use shapes::{InputDim, InputShape};
 pub use types::DimPin;
@@ -111,6 +113,8 @@ pub struct ImportOptions {
     pub state: Choice,
     /// Compile what trains the model, too: what that changes becomes state.
     pub training: bool,
+    /// Operators that functions of the caller's program compute.
+    pub custom_ops: Vec<CustomOp>,
     pub limits: Limits,
 }
 
@@ -222,6 +226,8 @@ fn import_once(
     for entry in &model.metadata_props {
         graph.metadata.push((entry.key().to_string(), entry.value().to_string()));
     }
+    let unused = importer.unused_custom_ops();
+    importer.errors.extend(unused);
     importer.errors.extend(importer.exhausted.take());
     if importer.stopped && importer.errors.is_empty() {
         let message = format!("the walk ended after {MAX_ERRORS} problems that each hide another one");
@@ -305,6 +311,8 @@ struct Importer<'m> {
     /// What ended it, other than a problem of a node: reports may be taken back for another way to import a node.
     exhausted: Option<Error>,
     primitives_left: u64,
+    /// Those of `options.custom_ops` that compute a node.
+    used_custom_ops: HashSet<usize>,
     /// Functions and bodies around the current node.
     depth: u32,
     /// Functions whose nodes have been checked without types.
@@ -357,6 +365,7 @@ impl<'m> Importer<'m> {
             stopped: false,
             exhausted: None,
             primitives_left: options.limits.primitives,
+            used_custom_ops: HashSet::new(),
             depth: 0,
             checked: HashSet::new(),
             calls: Vec::new(),

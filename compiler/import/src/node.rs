@@ -7,6 +7,7 @@ use onnxc_proto::{AttributeProto, NodeProto};
 
 use super::body::Closure;
 use super::check::{Opsets, check_inputs, check_outputs, check_signature, named};
+use super::external::CustomOp;
 use super::fork::Next;
 use super::scope::{Binding, Scope, count_nodes};
 use super::{Importer, attr, domain_name, kinds, normal_domain};
@@ -110,9 +111,19 @@ impl<'m> Importer<'m> {
         let any_rank = node.output.iter().map(|name| scope.may_have_any_rank(name)).collect();
         let around = std::mem::replace(&mut self.any_rank, any_rank);
         let inputs: Result<Vec<Binding>> = node.input.iter().map(|name| resolve(name, node, scope)).collect();
-        let outputs = inputs.and_then(|inputs| match self.callee(node) {
-            Some(callee) => self.call(b, callee, node, &inputs, scope, &label),
-            None => self.operator(b, index, node, &inputs, scope),
+        let outputs = inputs.and_then(|inputs| match (self.custom(node, index), self.callee(node)) {
+            (Some(custom), callee) => {
+                let known = callee.is_some() || self.row(node, &scope.env.opsets).is_ok();
+                check_override(custom, known)?;
+                let standard = match (known, callee) {
+                    (false, _) => vec![],
+                    (true, Some(callee)) => self.call(b, callee, node, &inputs, scope, &label)?,
+                    (true, None) => self.operator(b, index, node, &inputs, scope)?,
+                };
+                self.external(b, custom, node, &inputs, &standard, scope)
+            }
+            (None, Some(callee)) => self.call(b, callee, node, &inputs, scope, &label),
+            (None, None) => self.operator(b, index, node, &inputs, scope),
         });
         self.any_rank = around;
         let outputs = outputs.unwrap_or_else(|error| {
@@ -172,7 +183,7 @@ impl<'m> Importer<'m> {
                 false => Err(Error::unsupported(
                     Stage::Import,
                     format!(
-                        "operator {name} of {domain} (no version of it is imported; imported: {imports}); a function of the model can define it"
+                        "operator {name} of {domain} (no version of it is imported; imported: {imports}); a function of the model can define it, or one of your program compute it: --custom-op {domain}.{name}=FUNCTION"
                     ),
                 )),
             };
@@ -199,7 +210,9 @@ impl<'m> Importer<'m> {
         let hint = did_you_mean(name, names);
         // All operators of the standard are known, those of other domains are not.
         if !STANDARD.contains(&domain) {
-            return Err(Error::unsupported(Stage::Import, message + &hint));
+            let custom =
+                format!("; a function of your program can compute it: --custom-op {domain}.{name}=FUNCTION");
+            return Err(Error::unsupported(Stage::Import, message + &hint + &custom));
         }
         malformed(format!(
             "{message}: there is no operator of this name{hint}; a function of the model can define it"
@@ -414,6 +427,23 @@ impl<'m> Importer<'m> {
             kind @ (AttrKind::Tensors | AttrKind::Graphs) => Attr::Other(kind),
         })
     }
+}
+
+/// Fails where a function would silently take the place of an operator that is known, and where there is none to be replaced.
+fn check_override(custom: &CustomOp, known: bool) -> Result<()> {
+    let (domain, name) = (domain_name(&custom.domain), &custom.name);
+    let message = match (custom.overrides, known) {
+        (false, true) => format!(
+            "{domain}.{name} is known: --override has the function {} take its place",
+            custom.function
+        ),
+        (true, false) => format!(
+            "{domain}.{name} is not known: --custom-op, not --override, has {} compute it",
+            custom.function
+        ),
+        _ => return Ok(()),
+    };
+    Err(Error::new(Stage::Import, Kind::Usage, message))
 }
 
 /// Primitives that a node of the model's own graph may become at no charge.

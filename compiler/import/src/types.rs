@@ -264,13 +264,19 @@ impl Types {
 
     /// The declared type of an intermediate value, where the model's inputs give meaning to all its dims.
     pub fn declared(&self, info: &ValueInfoProto) -> Option<TensorType> {
+        let (dtype, dims) = self.declared_dims(info)?;
+        Some(TensorType::new(dtype, dims.into_iter().collect::<Option<_>>()?))
+    }
+
+    /// The declared element type of a value, and those of its dims that the model's inputs give meaning to.
+    pub fn declared_dims(&self, info: &ValueInfoProto) -> Option<(DType, Vec<Option<Dim>>)> {
         let (dtype, dims) = tensor_type(info).ok()?;
         let dim = |dim| match declared_dim(dim) {
             Declared::Size(size) => Some(Dim::from(size)),
             Declared::Symbol(name) => self.symbols.get(name).cloned(),
             Declared::Unknown => None,
         };
-        Some(TensorType::new(dtype, dims?.iter().map(dim).collect::<Option<_>>()?))
+        Some((dtype, dims?.iter().map(dim).collect()))
     }
 
     /// The declared type of an output of the model; dims of its own become symbols.

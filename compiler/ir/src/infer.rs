@@ -729,6 +729,7 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
         Op::Scan { .. } => control::scan(op, inputs),
         Op::If { bodies, shapes } => control::choice(bodies, inputs, shapes),
         Op::Call(call) => call.check(inputs).map(|()| vec![call.result.clone()]),
+        Op::External(external) => external.infer(inputs),
     }
 }
 

@@ -222,6 +222,14 @@ impl<K> Machine<'_, '_, K> {
             self.buffers.insert(self.program.storage(data.outputs[0]), result.data.to_vec());
             return Ok(());
         }
+        if let Op::External(external) = &data.op {
+            let inputs: Vec<&Tensor> = inputs.iter().collect();
+            let results = interp::call_external(external, &inputs, &self.symbols)?;
+            for (&output, result) in data.outputs.iter().zip(results) {
+                self.buffers.insert(self.program.storage(output), result.data.to_vec());
+            }
+            return Ok(());
+        }
         let Some(kernels) = self.kernels.bodies.get(&node) else {
             return fail(format!("{node} has no kernels"));
         };

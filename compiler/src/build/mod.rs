@@ -17,25 +17,23 @@
 
 mod wrapper;
 
+use crate::files::Mapped;
+use crate::files::external::ExternalFiles;
+use crate::{Options, Precision, Quiet};
+use bytes::Bytes;
+use onnxc_import as import;
+use onnxc_import::{CustomOp, ExternalData, ImportOptions};
+use onnxc_ir::error::{Error, Kind, Result, Stage};
+use onnxc_ir::graph::state::Choice;
+use onnxc_machine::target::{Goal, Target};
+use onnxc_object::emit::identifier;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::{env, fmt};
-
-use bytes::Bytes;
 use target_lexicon::Triple;
-
-use crate::files::Mapped;
-use crate::files::external::ExternalFiles;
-use crate::{Options, Precision, Quiet};
-use onnxc_import as import;
-use onnxc_import::{ExternalData, ImportOptions};
-use onnxc_ir::error::{Error, Kind, Result, Stage};
-use onnxc_ir::graph::state::Choice;
-use onnxc_machine::target::{Goal, Target};
-use onnxc_object::emit::identifier;
 
 /// Compiles a model with the default options; see [`Builder::compile`].
 pub fn build(model: impl AsRef<Path>) -> std::result::Result<Files, Failure> {
@@ -49,6 +47,7 @@ pub struct Builder {
     name: Option<String>,
     input_dims: Vec<String>,
     input_shapes: Vec<String>,
+    custom_ops: Vec<(String, bool)>,
     states: Vec<String>,
     state_capacity: Option<usize>,
     overridable_defaults: bool,
@@ -109,6 +108,7 @@ impl Builder {
             model: model.as_ref().to_path_buf(),
             name: None,
             input_dims: vec![],
+            custom_ops: vec![],
             input_shapes: vec![],
             states: vec![],
             state_capacity: None,
@@ -143,6 +143,20 @@ impl Builder {
     /// symbols and `?` (`x=N,3,224,224`); `x=[]` is a scalar. May be called many times.
     pub fn input_shape(mut self, shape: impl Into<String>) -> Builder {
         self.input_shapes.push(shape.into());
+        self
+    }
+
+    /// Has a function of the program compute an operator that is not known: `DOMAIN.OP[@NODE]=FUNCTION`, then `,shapes=FUNCTION`,
+    /// `,scratch=BYTES`, `,like=INPUT` as the command's `--custom-op` takes them. The function is `extern "C"` and `no_mangle`; see
+    /// `onnxc_op` in `onnxc.h`, and `custom::Op` in the crate `onnxc-runtime-support`. May be called many times.
+    pub fn custom_op(mut self, operator: impl Into<String>) -> Builder {
+        self.custom_ops.push((operator.into(), false));
+        self
+    }
+
+    /// The same for an operator that is known, in whose place the function works. May be called many times.
+    pub fn override_op(mut self, operator: impl Into<String>) -> Builder {
+        self.custom_ops.push((operator.into(), true));
         self
     }
 
@@ -311,6 +325,9 @@ impl Builder {
         let name = self.name.clone().or(stem).unwrap_or_default();
         let pins = self.input_dims.iter().map(|pin| pin.parse()).collect::<Result<Vec<_>>>()?;
         let shapes = self.input_shapes.iter().map(|shape| shape.parse()).collect::<Result<Vec<_>>>()?;
+        let custom_op = |(text, overrides): &(String, bool)| {
+            Ok(CustomOp { overrides: *overrides, ..text.parse::<CustomOp>()? })
+        };
         Ok(Options {
             name: identifier(&name),
             target: Target::parse(&triple, self.cpu.as_deref())?.for_goal(self.goal),
@@ -324,6 +341,7 @@ impl Builder {
                 overridable_defaults: self.overridable_defaults,
                 strict: self.strict,
                 state: Choice::parse(&self.states, self.state_capacity)?,
+                custom_ops: self.custom_ops.iter().map(custom_op).collect::<Result<_>>()?,
                 ..ImportOptions::default()
             },
             profile: false,

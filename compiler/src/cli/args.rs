@@ -165,6 +165,20 @@ pub struct ModelArgs {
     /// the one that infers; what is trained becomes state. Without it the model only infers
     #[arg(long)]
     pub training: bool,
+    /// Have a C function of the program that links the model compute an operator that is not known, `mine.Op=my_op`, or one node of it,
+    /// `mine.Op@node=my_op`. Behind it, each after a comma: shapes=FUNCTION determines sizes that the model does not declare, scratch=BYTES
+    /// asks for memory, like=INPUT gives results the type of an input
+    #[arg(long = "custom-op", value_name = "DOMAIN.OP[@NODE]=FUNCTION[,...]")]
+    pub custom_ops: Vec<String>,
+    /// The same for an operator that is known, in whose place the function works: `ai.onnx::Conv@conv1=my_conv`
+    #[arg(long = "override", value_name = "DOMAIN::OP[@NODE]=FUNCTION[,...]")]
+    pub overrides: Vec<String>,
+    /// A file with such operators, one to a line; lines that begin with `override ` are for known ones, `#` begins a comment
+    #[arg(long, value_name = "FILE")]
+    pub custom_ops_file: Vec<PathBuf>,
+    /// A shared library with their functions, for commands that run the model
+    #[arg(long = "custom-library", value_name = "FILE")]
+    pub custom_libraries: Vec<PathBuf>,
     /// Directory below which external data may be read (default: the model's own)
     #[arg(long, value_name = "DIR")]
     pub external_data_root: Option<PathBuf>,

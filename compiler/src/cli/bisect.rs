@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use crate::cli::args::VerifyArgs;
 use crate::cli::data;
+use crate::cli::functions::Functions;
 use crate::cli::session::{Loaded, Problems, Session, native_options, one, usage};
 use crate::cli::shapes::{self, Given};
 use crate::native::{self, kernel::LoadedKernel};
@@ -64,7 +65,9 @@ pub fn run(args: &VerifyArgs) -> std::result::Result<bool, Problems> {
             data::fill(&imported, &mut inputs, &args.sizes.sizes, &args.sizes.fill).map_err(one)?;
             data::fill_randomly(&imported, &mut inputs, &args.sizes.sizes, args.random).map_err(one)?;
         }
-        let subject = Subject { imported: &imported, inputs, expected, options: &options, rtol: args.rtol };
+        let functions = session.functions();
+        let (options, rtol) = (&options, args.rtol);
+        let subject = Subject { imported: &imported, inputs, expected, options, functions, rtol };
         let report = subject.examine(&Parts::default()).map_err(one)?;
         say!("{what}\n{report}");
         good &= report.culprit.is_none();
@@ -78,6 +81,8 @@ struct Subject<'s> {
     inputs: Vec<Option<Tensor>>,
     expected: Option<Vec<Tensor>>,
     options: &'s Options,
+    /// Those that compute operators of the user's.
+    functions: &'s Functions,
     rtol: Option<f64>,
 }
 
@@ -256,7 +261,8 @@ impl Subject<'_> {
         if self.runs_here() {
             let shapes = native::output_shapes(&graph, &self.inputs)?;
             let frontend = Frontend { graph, program, notes: vec![], warnings: vec![], entries: vec![] };
-            let loaded = Loaded::new(crate::backend(frontend, self.options, &mut Quiet)?, Instant::now())?;
+            let compiled = crate::backend(frontend, self.options, &mut Quiet)?;
+            let loaded = Loaded::with(compiled, self.functions, Instant::now())?;
             let got = loaded.model()?.run(&self.inputs, &shapes)?;
             let found = self.compare(&got, &results, 10.0);
             report.add("model", "compiled", found, || {

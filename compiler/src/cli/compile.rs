@@ -56,6 +56,7 @@ pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
         }
     }
     let tools = Tools::new(&options.target.triple, args.linker.as_deref());
+    let tools = tools.against(session.functions().libraries());
     check_places()?;
     plan.write(&made, &options, &tools, &session, &mut progress).map_err(one)?;
     progress.total();

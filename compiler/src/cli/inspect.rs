@@ -1,23 +1,23 @@
 //! `onnxc inspect`: what a model is and what it will cost.
 
-use std::collections::BTreeMap;
-
-use onnxc_proto::{AttributeProto, GraphProto, ModelProto};
-use serde::Serialize;
-
 use crate::cli::args::InspectArgs;
 use crate::cli::check::to_json;
 use crate::cli::report::facts::{self, Level};
 use crate::cli::session::{Problems, Progress, Session, one};
-use crate::{EntryFrontend, Options};
+use crate::{EntryFrontend, Frontend, Options};
 use onnxc_import as import;
+use onnxc_ir::graph::external::{self, Function, Role};
 use onnxc_ir::graph::{
     AnyRank, Constant, DType, Def, Dim, Graph, NodeId, Op, State, TensorType, ValueId, state,
 };
 use onnxc_ir::winograd::KERNEL;
 use onnxc_object::host::lower::state::StateLayout;
+use onnxc_proto::{AttributeProto, GraphProto, ModelProto};
 use onnxc_schedule as schedule;
 use onnxc_schedule::{Program, Step};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 #[derive(Serialize)]
 struct Report {
@@ -42,6 +42,9 @@ struct Report {
     /// Arena by bound, where both are numbers.
     arena_ratio: Option<f64>,
     kernels: usize,
+    /// Functions of the program's own that the object calls.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    functions: Vec<FunctionReport>,
     /// Kernels that read constants only, each with the bytes that keep its result out of the object.
     constant_kernels: Vec<String>,
     /// Processors that there is code for, from the least up; an object chooses among them when it runs.
@@ -57,6 +60,29 @@ struct Report {
     entries: Vec<EntryReport>,
     warnings: Vec<String>,
     notes: Vec<String>,
+}
+
+/// A function that programs which link the object must have.
+#[derive(Serialize)]
+struct FunctionReport {
+    name: String,
+    /// Its declaration in C.
+    signature: String,
+    /// The nodes that it computes, or determines the sizes of.
+    nodes: Vec<String>,
+}
+
+fn functions(frontend: &Frontend) -> Vec<FunctionReport> {
+    let graphs = [&frontend.graph].into_iter().chain(frontend.entries.iter().map(|entry| &entry.graph));
+    let report = |(name, function): (Arc<str>, Function)| FunctionReport {
+        signature: match function.role {
+            Role::Compute => format!("int32_t {name}(const onnxc_op *op);"),
+            Role::Shapes => format!("int32_t {name}(onnxc_op *op);"),
+        },
+        name: name.to_string(),
+        nodes: function.nodes,
+    };
+    external::functions(graphs).into_iter().map(report).collect()
 }
 
 /// A program beside the one that infers.
@@ -235,6 +261,7 @@ pub fn run(args: &InspectArgs) -> Result<(), Problems> {
         arena_bound_bytes: graph.dim_text(bound),
         arena_ratio: ratio,
         kernels: program.stats().groups(),
+        functions: functions(&frontend),
         constant_kernels: constant_kernels(graph, program),
         versions: args.versions.then(|| versions(&session, &options)).transpose()?,
         levels: options.target.levels().map(|level| level.cpu.clone()).collect(),
@@ -304,6 +331,9 @@ fn print(report: &Report) {
             "Winograd: {convolutions} convolutions by minimal filtering, whose weights take {weight_bytes} bytes in place of \
              {plain_bytes}; -Os does without"
         );
+    }
+    for FunctionReport { signature, nodes, .. } in &report.functions {
+        say!("calls {signature} for {}", nodes.join(", "));
     }
     report.constant_kernels.iter().for_each(|kernel| say!("reads constants only: {kernel}"));
     say!("operators:");

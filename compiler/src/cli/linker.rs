@@ -58,6 +58,8 @@ pub struct Tools {
     triple: Triple,
     /// A program that the user names.
     linker: Option<OsString>,
+    /// Libraries with functions that models call.
+    libraries: Vec<PathBuf>,
 }
 
 /// A program, and what to do where it is not there.
@@ -69,7 +71,12 @@ struct Tool {
 
 impl Tools {
     pub fn new(triple: &Triple, linker: Option<&OsStr>) -> Tools {
-        Tools { triple: triple.clone(), linker: linker.map(OsString::from) }
+        Tools { triple: triple.clone(), linker: linker.map(OsString::from), libraries: vec![] }
+    }
+
+    /// The same, to link shared libraries against others.
+    pub fn against(self, libraries: &[PathBuf]) -> Tools {
+        Tools { libraries: libraries.to_vec(), ..self }
     }
 
     /// Whether programs of this machine make libraries of the target.
@@ -87,7 +94,7 @@ impl Tools {
     /// Whether shared libraries need no linker.
     fn links_itself(&self) -> bool {
         let named = std::env::var_os(self.variable("CC")).is_some_and(|value| !value.is_empty());
-        self.linker.is_none() && !named && shared::is_supported(&self.triple)
+        self.linker.is_none() && self.libraries.is_empty() && !named && shared::is_supported(&self.triple)
     }
 
     fn named_by_variable(&self, name: &str) -> Option<OsString> {
@@ -208,6 +215,7 @@ impl Library {
             let name = output.file_name().unwrap_or_default();
             let mut arguments = shared_flags(&tools.triple, name);
             arguments.extend(["-o".into(), library, object]);
+            arguments.extend(tools.libraries.iter().map(|library| library.as_os_str().to_owned()));
             tools.compiler()?.run(&arguments, &hidden)?;
         } else {
             tools.archiver().run(&["rcs".into(), library, object], &hidden)?;

@@ -15,6 +15,7 @@ mod compile;
 pub mod data;
 mod depfile;
 pub mod files;
+pub mod functions;
 mod inspect;
 mod linker;
 #[cfg(feature = "manual")]

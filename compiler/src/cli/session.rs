@@ -1,15 +1,7 @@
 //! What the subcommands share: the model file, the options, progress, and models made native in this process.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use target_lexicon::Triple;
-use tempfile::TempDir;
-
 use crate::cli::args::{CodeArgs, ModelArgs};
+use crate::cli::functions::Functions;
 use crate::cli::progress::Line;
 use crate::cli::{NESTING, note, output};
 use crate::files::external::ExternalFiles;
@@ -21,13 +13,20 @@ use onnxc_import as import;
 use onnxc_import::training::Role;
 use onnxc_import::{DimPin, Import, ImportOptions, InputShape, Limits, Warning};
 use onnxc_ir::error::{Error, Kind, Result, Stage};
-use onnxc_ir::graph::Graph;
 use onnxc_ir::graph::state::Choice;
+use onnxc_ir::graph::{Graph, external};
 use onnxc_ir::words::did_you_mean;
 use onnxc_machine::target::{Goal, Target};
 use onnxc_object::emit::{Stats, StepInfo};
 use onnxc_passes as pass;
 use onnxc_schedule::Program;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use target_lexicon::Triple;
+use tempfile::TempDir;
 
 /// Every problem found.
 pub type Problems = Vec<Error>;
@@ -66,6 +65,8 @@ pub struct Session {
     /// How many of its input shapes are those of flags.
     flag_shapes: usize,
     path: PathBuf,
+    /// Those that compute operators of the user's.
+    functions: Functions,
 }
 
 impl Session {
@@ -80,6 +81,7 @@ impl Session {
             false => Mapped::open(&path)?,
         };
         let flag_shapes = shapes.len();
+        let functions = Functions::open(&args.custom_libraries)?;
         // The folder of a plain file name is the empty path.
         let folder = path.parent().unwrap_or(Path::new(""));
         Ok(Session {
@@ -93,11 +95,13 @@ impl Session {
                 outputs: vec![],
                 state: Choice::parse(&args.state, args.state_capacity)?,
                 training: args.training,
+                custom_ops: functions.declared(args)?,
                 limits: Limits { nesting: NESTING, ..Limits::default() },
             },
             flag_shapes,
             file,
             path,
+            functions,
         })
     }
 
@@ -135,6 +139,11 @@ impl Session {
     /// Options for this model.
     pub fn options(&self, code: &CodeArgs, name: &str) -> Result<Options> {
         Ok(Options { name: name.to_string(), import: self.import.clone(), ..Session::code_options(code)? })
+    }
+
+    /// Those that compute operators of the user's.
+    pub fn functions(&self) -> &Functions {
+        &self.functions
     }
 
     pub fn import_options(&self) -> ImportOptions {
@@ -197,7 +206,7 @@ impl Session {
     pub fn load(&self, options: &Options) -> std::result::Result<Loaded, Problems> {
         let start = Instant::now();
         let compiled = self.compile(options, &mut Progress::new(false, false, vec![]))?;
-        Loaded::new(compiled, start).map_err(one)
+        Loaded::with(compiled, &self.functions, start).map_err(one)
     }
 }
 
@@ -268,6 +277,18 @@ pub struct Loaded {
 impl Loaded {
     /// `start` is when compiling began.
     pub fn new(compiled: Compiled, start: Instant) -> Result<Loaded> {
+        Loaded::with(compiled, &Functions::default(), start)
+    }
+
+    /// [`Loaded::new`] of a model that calls functions of the user's.
+    pub fn with(compiled: Compiled, functions: &Functions, start: Instant) -> Result<Loaded> {
+        let entries = compiled.entries.iter().map(|entry| &*entry.graph);
+        let called = external::functions(entries.chain([&*compiled.graph]));
+        if let (Some(symbol), []) = (called.keys().next(), functions.libraries()) {
+            return Err(usage(format!(
+                "the model calls the function `{symbol}`: --custom-library FILE names the shared library that has it"
+            )));
+        }
         let folder = tempfile::tempdir().map_err(|error| temporary_error(&error))?;
         let (object, library) = (folder.path().join("model.o"), folder.path().join("model.so"));
         let artifact = compiled.artifact()?;
@@ -276,7 +297,7 @@ impl Loaded {
         artifact.write_object(&mut file)?;
         let object_bytes = file.metadata().map_err(|error| temporary_error(&error))?.len();
         let compile_time = start.elapsed();
-        native::link(std::slice::from_ref(&object), &library)?;
+        native::link_with(std::slice::from_ref(&object), functions.libraries(), &library)?;
         std::fs::remove_file(&object).map_err(|error| temporary_error(&error))?;
         let start = Instant::now();
         let shown = library.display().to_string();

@@ -151,7 +151,7 @@ fn per_node(
         Frontend { graph, program, notes: imported.notes, warnings: imported.warnings, entries: vec![] };
     let compiled = crate::backend(frontend, options, &mut progress).map_err(one)?;
     drop(progress);
-    let loaded = Loaded::new(compiled, start).map_err(one)?;
+    let loaded = Loaded::with(compiled, session.functions(), start).map_err(one)?;
     let mut good = true;
     for set in sets {
         good &= per_node_set(&imported.graph, &named, &loaded, set, args).map_err(one)?;

@@ -41,6 +41,9 @@ class Options(TypedDict, total=False):
     nchwc_block: Optional[int]
     overridable_defaults: bool
     external_data_root: Union[str, "os.PathLike[str]", None]
+    custom_ops: Pairs
+    overrides: Pairs
+    custom_libraries: Iterable[Union[str, "os.PathLike[str]"]]
 
 
 class CompileError(Exception):
@@ -95,6 +98,9 @@ def arguments(
     nchwc_block: Optional[int] = None,
     overridable_defaults: bool = False,
     external_data_root: Union[str, "os.PathLike[str]", None] = None,
+    custom_ops: Pairs = (),
+    overrides: Pairs = (),
+    custom_libraries: Iterable[Union[str, "os.PathLike[str]"]] = (),
 ) -> list[str]:
     """The options of `compile` as arguments of the command."""
     found = ["-O", str(opt_level)]
@@ -123,6 +129,14 @@ def arguments(
         raise TypeError("`outputs` is a list of names")
     for output in outputs:
         found += ["--only-output", output]
+    for operator in _pairs(custom_ops):
+        found += ["--custom-op", operator]
+    for operator in _pairs(overrides):
+        found += ["--override", operator]
+    if isinstance(custom_libraries, (str, os.PathLike)):
+        raise TypeError("`custom_libraries` is a list of files")
+    for library in custom_libraries:
+        found += ["--custom-library", os.fspath(library)]
     for pair in [state] if isinstance(state, str) else _pairs(state):
         found += ["--state", pair]
     return found
@@ -153,7 +167,9 @@ def compile(model: Model, output: Union[str, "os.PathLike[str]", None] = None, *
     symbols, or "input:axis", to sizes), `input_shapes` (a dict of inputs that the model declares without a shape, or with a wrong one,
     to their shapes: tuples of sizes, names of symbols, and None for dims without a name), `outputs` (names of those to compute; without
     it all), `state` ("auto" or a dict of inputs to outputs), `state_capacity`, `training` (compile the model's `training_info`, see
-    `Model.entries`), `nchwc_block` (8 or 16), `overridable_defaults` and `external_data_root` (a folder).
+    `Model.entries`), `nchwc_block` (8 or 16), `overridable_defaults`, `external_data_root` (a folder), `custom_ops` (a dict of operators
+    that are not known, "mine.Op", to C functions), `overrides` (the same for known ones) and `custom_libraries` (shared libraries with
+    these functions).
 
     Raises CompileError with every problem of the model; what it breaks without harm is a ModelWarning.
     """

@@ -100,6 +100,9 @@ class SessionKeywords(TypedDict, total=False):
     nchwc_block: Optional[int]
     overridable_defaults: bool
     external_data_root: Union[str, "os.PathLike[str]", None]
+    custom_ops: _compile.Pairs
+    overrides: _compile.Pairs
+    custom_libraries: Iterable[Union[str, "os.PathLike[str]"]]
 
 
 # Keywords of ONNX Runtime's class that have no influence on results.

@@ -93,6 +93,48 @@ pub unsafe extern "C" fn onnxc_strings_intern(
     })())
 }
 
+/// Texts of a function of the user's, which are copied: `views[n]`, what they lie in, `out[n]`.
+///
+/// # Safety
+/// All pointers are as this module describes; each view has its bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onnxc_strings_intern_copy(
+    state: *mut State,
+    views: *const StringView,
+    _memory: *const u8,
+    out: *mut i64,
+    n: i64,
+) -> Status {
+    // SAFETY: the caller says so.
+    status((|| unsafe {
+        let (state, views, out) = (open(state)?, input(views, n)?, output(out, n)?);
+        state.each(views.iter().zip(out), |(view, out)| {
+            let size = i64::try_from(view.size).map_err(|_| Status::BAD_SIZE)?;
+            *out = state.intern(input(view.data, size)?)?;
+            Ok(())
+        })
+    })())
+}
+
+/// Numbers as they are: `numbers[n]`, memory that is not read, `out[n]`. A call keeps the memory alive until then.
+///
+/// # Safety
+/// All pointers are as this module describes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onnxc_strings_keep(
+    _state: *mut State,
+    numbers: *const i64,
+    _memory: *const u8,
+    out: *mut i64,
+    n: i64,
+) -> Status {
+    // SAFETY: the caller says so.
+    status((|| unsafe {
+        output(out, n)?.copy_from_slice(input(numbers, n)?);
+        Ok(())
+    })())
+}
+
 /// The sum of the texts' bytes: `numbers[n]`, `out[1]`. `SIZE_OVERFLOW` where it does not fit.
 ///
 /// # Safety

@@ -212,8 +212,8 @@ fn pack(b: &mut Builder<'_>, value: ValueId, ty: &TensorType) -> Result<ValueId>
     b.slice_axis(flat, 0, Dim::ZERO, ty.stored_bytes())
 }
 
-/// Numbers of strings to what the caller gets: an address and a length each, then the texts.
-fn spell(b: &mut Builder<'_>, value: ValueId, ty: &TensorType) -> Result<ValueId> {
+/// Numbers of strings to what callers and functions get: the address and the length of each text, then the texts, `u8[bytes]`.
+pub fn spell(b: &mut Builder<'_>, value: ValueId, ty: &TensorType) -> Result<ValueId> {
     let total = TensorType::new(DType::I64, vec![]);
     let total = b.call(&call::TEXT_BYTES, &[value], vec![ty.elements()], total)?;
     let bytes = ty.stored_bytes() + b.sizes(total, &|_| None)?.remove(0);

@@ -324,7 +324,7 @@ impl<'g> Builder<'g> {
     fn fold(&mut self, op: &Op, inputs: &[ValueId], ty: &TensorType) -> Result<Option<ValueId>> {
         let is_string = |&value: &ValueId| self.graph.ty(value).dtype == DType::Str;
         let kept = inputs.is_empty()
-            || matches!(op, Op::Dequantize { .. } | Op::Call(_))
+            || matches!(op, Op::Dequantize { .. } | Op::Call(_) | Op::External(_))
             // They are numbers soon, and fold then.
             || inputs.iter().any(is_string);
         if kept || !inputs.iter().all(|&value| self.graph.is_constant(value)) {
@@ -651,7 +651,8 @@ fn takes_strings(op: &Op) -> bool {
         | Op::Suppress { .. }
         | Op::Iota { .. }
         | Op::DimValues { .. }
-        | Op::Append { .. } => false,
+        | Op::Append { .. }
+        | Op::External(_) => false,
         op => !op.computes(),
     }
 }

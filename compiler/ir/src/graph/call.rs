@@ -158,6 +158,10 @@ functions! {
     strings Texts {
         // Texts of the caller, 16 bytes each, to their numbers: `n`. A size `!k` without an address is constant number `k`.
         INTERN "intern" onnxc_strings_intern [BYTES] -> STRING, [P, P, P, N];
+        // Texts of a function of the user's, 16 bytes each, to their numbers: `n`. They are copied; what they lie in is the second operand.
+        INTERN_COPY "intern_copy" onnxc_strings_intern_copy [BYTES, BYTES] -> STRING, [P, P, P, P, N];
+        // Numbers as they are: `n`. The second operand keeps the memory that their texts were copied from until here.
+        KEEP "keep" onnxc_strings_keep [STRING, BYTES] -> STRING, [P, P, P, P, N];
         // Bytes of all texts: `n`.
         TEXT_BYTES "text_bytes" onnxc_strings_text_bytes [STRING] -> COUNT, [P, P, P, N];
         // Texts for the caller: `n`, and the bytes of the result.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::graph::{Call, DType, Dim, Graph, Trees};
+use crate::graph::{Call, DType, Dim, External, Graph, Trees};
 pub use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 /// What one element of a [`Op::Map`] computes from one element of each input.
@@ -229,6 +229,8 @@ pub enum Op {
     If { bodies: Arc<[Graph; 2]>, shapes: Shapes },
     /// A function of the runtime. Never folded: what it gives are places in a table that a run makes.
     Call(Call),
+    /// A function of the user's own. Never folded: what it does is known to the run alone.
+    External(Box<External>),
 }
 
 /// The permutation that undoes `perm`, of [`Op::Transpose`].
@@ -324,6 +326,7 @@ impl Op {
             Op::Scan { .. } => "scan",
             Op::If { .. } => "if",
             Op::Call(_) => "call",
+            Op::External(_) => "external",
         }
     }
 
@@ -340,6 +343,7 @@ impl Op {
             Op::Scan { trip, shapes, .. } => shapes.values().flatten().chain([trip]).collect(),
             Op::If { shapes, .. } => shapes.values().flatten().collect(),
             Op::Call(call) => call.numbers.iter().chain(&call.result.shape).collect(),
+            Op::External(external) => external.dims().collect(),
             _ => vec![],
         }
     }
@@ -369,7 +373,7 @@ impl Op {
 
     /// Whether the host program carries it out, rather than a kernel.
     pub fn is_hosted(&self) -> bool {
-        self.is_control() || matches!(self, Op::Call(_))
+        self.is_control() || matches!(self, Op::Call(_) | Op::External(_))
     }
 
     /// Whether the result only rearranges elements of the input, with addresses affine in the index.

@@ -375,6 +375,7 @@ fn attributes(op: &Op) -> String {
             "function={}, numbers={:?}, dtype={}, shape={:?}",
             call.function.name, call.numbers, call.result.dtype, call.result.shape
         ),
+        Op::External(external) => external.to_string(),
         Op::If { shapes, .. } => {
             if shapes.is_empty() {
                 String::new()

@@ -10,6 +10,7 @@ mod control;
 mod dequantize;
 mod elementwise;
 mod erf;
+mod external;
 mod float;
 mod index;
 mod lane;
@@ -30,6 +31,7 @@ pub use call::{call, invoke};
 pub use control::run_bodies;
 pub use elementwise::cast;
 pub use erf::erf;
+pub use external::call as call_external;
 pub use run::{Symbols, run, run_nodes, run_seeded, run_with};
 pub use work::{Budget, work};
 
@@ -138,6 +140,7 @@ fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize], indices: &Operand) -> 
             internal(format!("{} has more than one result", op.name()))
         }
         Op::Call(_) => internal("a call without a table of strings".to_string()),
+        Op::External(_) => internal("an external call as a value".to_string()),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cranelift_entity::SecondaryMap;
 
-use super::{call, constant, control, eval_named, state, type_of};
+use super::{call, constant, control, eval_named, external, state, type_of};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::claim::{Operand, rendered};
 use crate::graph::dim::Sym;
@@ -278,6 +278,7 @@ pub(super) fn run_graph(
                     Op::Call(called) => {
                         Ok(vec![call::call(called, graph.strings.as_ref(), &operands, symbols)?])
                     }
+                    Op::External(called) => external::call(called, &operands, symbols),
                     op if op.is_control() => control::run_in(op, &operands, symbols, depth),
                     op => eval_named(op, &operands, &indices_of(graph, id, symbols)),
                 }

@@ -202,6 +202,7 @@ pub fn emit(programs: &[Source<'_>], target: &Target, options: &Options) -> Resu
         described[at - 1].links.push((descriptor::NEXT, next));
     }
     unit.begin(&model);
+    unit.check_externals(&globals)?;
     let object = unit.finish(&described, &globals)?;
     let kernel_bytes = known.keys().map(|code: &&MachineCode| code.bytes.len() as u64).sum();
     let stats = Stats {

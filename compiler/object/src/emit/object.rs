@@ -7,8 +7,12 @@
 //! Every function is local to the object; the public entry points are global names added beside the local
 //! ones, so that no reference inside the object can be pre-empted and none needs a dynamic relocation.
 
-use std::collections::{BTreeSet, HashMap};
-
+use crate::emit::copy;
+use crate::emit::data::Data;
+use crate::emit::func::Code;
+use crate::emit::write::clif_type;
+use crate::host;
+use crate::host::ir::{Extern, MEMCPY};
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::{AbiParam, Function, GlobalValueData, Signature, Type, UserFuncName, types};
@@ -23,14 +27,6 @@ use cranelift_object::object::{
     SymbolFlags, SymbolKind, SymbolScope, pe,
 };
 use cranelift_object::{ObjectBuilder, ObjectModule, ObjectProduct};
-use rayon::prelude::*;
-use target_lexicon::{Architecture, Endianness};
-
-use crate::emit::copy;
-use crate::emit::data::Data;
-use crate::emit::func::Code;
-use crate::emit::write::clif_type;
-use crate::host::ir::{Extern, MEMCPY};
 use onnxc_backend::codegen::isa::entry_isa;
 use onnxc_backend::codegen::kernels::MachineCode;
 use onnxc_backend::codegen::stack_bytes;
@@ -38,6 +34,9 @@ use onnxc_backend::codegen::unwind::of_compiled;
 use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_machine::target::{Dwarf, LevelCode, Records, Target};
 use onnxc_machine::unwind;
+use rayon::prelude::*;
+use std::collections::{BTreeSet, HashMap};
+use target_lexicon::{Architecture, Endianness};
 
 /// Most stack of the object's own functions, bytes: `ONNXC_STACK_BYTES` without what the C library's `memcpy`, and finding
 /// it for the first time, may take.
@@ -77,6 +76,8 @@ pub(super) struct Unit {
     weights: Option<(DataId, u64)>,
     descriptor: Option<DataId>,
     imports: HashMap<&'static str, FuncId>,
+    /// Functions of the user's own.
+    externals: HashMap<String, FuncId>,
     level: Option<LevelTest>,
     /// For programs without a C library.
     freestanding: bool,
@@ -140,6 +141,7 @@ impl Unit {
             weights: None,
             descriptor: None,
             imports: HashMap::new(),
+            externals: HashMap::new(),
             level: None,
             freestanding: target.is_freestanding(),
             extends_integers: target.extends_integers,
@@ -281,6 +283,30 @@ impl Unit {
         let id = imported.map_err(emit_error)?;
         self.imports.insert(function.name, id);
         Ok(id)
+    }
+
+    /// A function of the user's own, for the linker to find.
+    pub fn import_external(&mut self, symbol: &str) -> Result<FuncId> {
+        if let Some(&id) = self.externals.get(symbol) {
+            return Ok(id);
+        }
+        if symbol == MEMCPY.name || symbol.starts_with("onnxc_") {
+            return Err(taken(symbol));
+        }
+        let (record, status) = (clif_type(host::ir::Type::Ptr), clif_type(host::ir::Type::I32));
+        let signature = self.signature(&[record], Some(status));
+        let imported = self.module.declare_function(symbol, Linkage::Import, &signature);
+        let id = imported.map_err(emit_error)?;
+        self.externals.insert(symbol.to_string(), id);
+        Ok(id)
+    }
+
+    /// Fails where a function of the user's own has the name of one that the object gives.
+    pub fn check_externals(&self, globals: &[(String, FuncId)]) -> Result<()> {
+        match globals.iter().find(|(name, _)| self.externals.contains_key(name)) {
+            Some((name, _)) => Err(taken(name)),
+            None => Ok(()),
+        }
     }
 
     /// Reserves the weights' symbol. The contents come when the object is written.
@@ -583,6 +609,12 @@ fn place_weights(
     symbol.kind = SymbolKind::Data;
     (symbol.value, symbol.size) = (0, bytes);
     section
+}
+
+/// A function of the user's own has a name that means another one.
+fn taken(symbol: &str) -> Error {
+    let message = format!("the function `{symbol}`, which computes an operator, has the name of another one");
+    Error::new(Stage::Emit, Kind::Usage, message)
 }
 
 pub(super) fn emit_error(error: cranelift_module::ModuleError) -> Error {

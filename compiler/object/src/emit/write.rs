@@ -225,6 +225,12 @@ impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
                     None => return Ok(true),
                 }
             }
+            Op::External(symbol, record) => {
+                let record = self.get(*record)?;
+                let id = self.code.unit.import_external(symbol)?;
+                let status = self.code.call_extern(id, &[record]);
+                status.ok_or_else(|| internal(format!("{symbol} gives no status")))?
+            }
             Op::Kernel(kernel, buffers) => self.kernel(*kernel, buffers)?,
             Op::Job { job, begin, end } => {
                 let [job, begin, end] = [self.get(*job)?, self.get(*begin)?, self.get(*end)?];

@@ -28,9 +28,10 @@ pub mod status {
     pub const BAD_TEXT: i32 = 16;
     pub const BAD_STATE: i32 = 17;
     pub const STATE_FULL: i32 = 18;
+    pub const FUNCTION_FAILED: i32 = 20;
 
     /// Names in the text form of host programs: those of `onnxc.h` without the prefix.
-    pub const NAMES: [(i32, &str); 19] = [
+    pub const NAMES: [(i32, &str); 20] = [
         (OK, "OK"),
         (NULL_POINTER, "NULL_POINTER"),
         (BAD_COUNT, "BAD_COUNT"),
@@ -50,6 +51,7 @@ pub mod status {
         (BAD_TEXT, "BAD_TEXT"),
         (BAD_STATE, "BAD_STATE"),
         (STATE_FULL, "STATE_FULL"),
+        (FUNCTION_FAILED, "FUNCTION_FAILED"),
     ];
 }
 

@@ -223,6 +223,7 @@ impl<'p, 'k> Machine<'p, 'k> {
                 let args: Vec<i64> = args.iter().map(|&arg| a.get(arg)).collect();
                 [self.call_extern(function, &args)?, 0]
             }
+            Op::External(symbol, record) => [self.call_external(symbol, a.value(*record) as u64)?, 0],
             Op::Kernel(kernel, buffers) => {
                 let buffers: Vec<u64> = buffers.iter().map(|&buffer| a.value(buffer) as u64).collect();
                 [i64::from(self.kernel(a, *kernel, &buffers)?), 0]

@@ -14,6 +14,8 @@
 
 mod operation;
 
+use std::sync::Arc;
+
 use cranelift_entity::{PrimaryMap, entity_impl};
 
 use onnxc_ir::graph::call::FUNCTIONS;
@@ -392,6 +394,8 @@ pub enum Op {
     Inherit(Frame),
     /// A function outside of the object; its result, if it is wanted.
     Extern(&'static Extern, Vec<Operand>),
+    /// A function of the user's own, of the address of its record: its status, an i32.
+    External(Arc<str>, Value),
 
     /// Makes a slot empty that held anything at all.
     Clear(Slot),

@@ -289,6 +289,7 @@ impl Program {
             Op::Store(place, value) => format!("store {place}, {value}"),
             Op::Inherit(frame) => format!("inherit {frame}"),
             Op::Extern(function, args) => format!("extern {}({})", function.name, list(args)),
+            Op::External(symbol, record) => format!("external {symbol}({record})"),
             Op::Clear(slot) => format!("clear {slot}"),
             Op::Allocate { slot, bytes, what } => format!("allocate {slot}, {bytes}, {what:?}"),
             Op::Grow { slot, used, bytes, what } => format!("grow {slot}, {used}, {bytes}, {what:?}"),

@@ -201,6 +201,10 @@ impl<'p> FunctionVerifier<'p> {
                     false => function.result.into_iter().collect(),
                 }
             }
+            Op::External(_, record) => {
+                self.expect_type((*record).into(), Type::Ptr)?;
+                vec![Type::I32]
+            }
             Op::Kernel(kernel, buffers) => {
                 expect(self.program.kernels.is_valid(*kernel), || format!("there is no {kernel}"))?;
                 let most = self.program.buffers.count;

@@ -33,7 +33,8 @@ fn examined(parts: &Parts<'_>, opt_level: u8) -> Report {
     let options = Options { opt_level, ..Options::new("model", Target::host().unwrap()) };
     let mut inputs = vec![None];
     data::fill_randomly(&graph, &mut inputs, &[], 1).unwrap();
-    let subject = Subject { imported: &graph, inputs, expected: None, options: &options, rtol: None };
+    let (options, functions) = (&options, &Functions::default());
+    let subject = Subject { imported: &graph, inputs, expected: None, options, functions, rtol: None };
     subject.examine(parts).unwrap()
 }
 

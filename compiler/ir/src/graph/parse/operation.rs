@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Draft, Parser};
 use crate::error::Result;
+use crate::graph::external::{External, Role};
 use crate::graph::op::Shapes;
 use crate::graph::parse::lexer::Token;
 use crate::graph::{Call, DType, Dim, Graph, MapFn, Op, RhsLayout, TensorType, Trees, ValueId, call};
@@ -12,6 +13,7 @@ use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 enum Attr {
     Dim(Dim),
     Word(String),
+    Text(String),
     List(Vec<Attr>),
     Graph(Box<Graph>),
 }
@@ -76,6 +78,13 @@ impl Attrs {
     fn word<T>(&mut self, name: &str, kind: &str, lookup: impl Fn(&str) -> Option<T>) -> Outcome<T> {
         self.take(name, kind, |attr| match attr {
             Attr::Word(word) => lookup(&word),
+            _ => None,
+        })
+    }
+
+    fn text(&mut self, name: &str) -> Outcome<String> {
+        self.take(name, "a text in quotes", |attr| match attr {
+            Attr::Text(text) => Some(text),
             _ => None,
         })
     }
@@ -156,6 +165,7 @@ impl Parser<'_> {
         let value = match self.lexer.token() {
             Token::Punct("[") => Attr::List(self.list(|parser| parser.item())?),
             Token::Word("graph") => Attr::Graph(Box::new(self.graph()?)),
+            Token::Str(_) => Attr::Text(self.lexer.string()?),
             _ => self.scalar()?,
         };
         Ok((name.to_string(), value))
@@ -174,6 +184,7 @@ impl Parser<'_> {
         if let Token::Word(word) = *self.lexer.token()
             && (flag(Attr::Word(word.to_string())).is_some()
                 || DType::from_name(word).is_some()
+                || call::named(word).is_some()
                 || ((BinaryFn::from_name(word).is_some() || ReduceFn::from_name(word).is_some())
                     && !self.lexer.call_follows()))
         {
@@ -280,6 +291,7 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
             let numbers = attrs.dims("numbers")?;
             Op::Call(Call { function, numbers, result: TensorType::new(dtype, attrs.dims("shape")?) })
         }
+        "external" => Op::External(Box::new(external(attrs)?)),
         "leaves" => Op::Leaves(Trees {
             features: attrs.index("features")?,
             steps: attrs.index("steps")?,
@@ -321,20 +333,52 @@ fn body(attrs: &mut Attrs, name: &str) -> Outcome<Graph> {
     })
 }
 
+fn external(attrs: &mut Attrs) -> Outcome<External> {
+    let role = attrs.text("role")?;
+    let Some(role) = Role::from_name(&role) else { return Err(format!("no call has the role \"{role}\"")) };
+    let dtypes = attrs.list("dtypes", "a list of element types", |attr| match attr {
+        Attr::Word(word) => DType::from_name(&word),
+        _ => None,
+    })?;
+    let shapes: Vec<Vec<Dim>> = attrs.list("shapes", "a list of shapes", dims)?;
+    if dtypes.len() != shapes.len() {
+        return Err(format!("{} element types and {} shapes of external", dtypes.len(), shapes.len()));
+    }
+    let mut types = dtypes.into_iter().zip(shapes).map(|(dtype, shape)| TensorType::new(dtype, shape));
+    let given = attrs.list("given", "a list of true and false", flag)?;
+    let operands: Option<Vec<_>> =
+        given.into_iter().map(|given| if given { types.next().map(Some) } else { Some(None) }).collect();
+    let Some(operands) = operands else {
+        return Err("more operands are given than external has types".to_string());
+    };
+    Ok(External {
+        symbol: attrs.text("symbol")?.into(),
+        role,
+        operands,
+        results: types.collect(),
+        scratch: attrs.dim("scratch")?,
+        address: None,
+    })
+}
+
+fn dims(attr: Attr) -> Option<Vec<Dim>> {
+    let dim = |attr: Attr| match attr {
+        Attr::Dim(dim) => Some(dim),
+        _ => None,
+    };
+    match attr {
+        Attr::List(dims) => dims.into_iter().map(dim).collect(),
+        _ => None,
+    }
+}
+
 /// The shapes of some results, which are numbered in a list beside them; without the lists there are none.
 fn shapes(attrs: &mut Attrs) -> Outcome<Shapes> {
     if !attrs.entries.iter().any(|entry| entry.0 == "shapes") {
         return Ok(Shapes::new());
     }
-    let dim = |attr: Attr| match attr {
-        Attr::Dim(dim) => Some(dim),
-        _ => None,
-    };
     let numbers = attrs.indices("at")?;
-    let shapes: Vec<Vec<Dim>> = attrs.list("shapes", "a list of shapes", |attr| match attr {
-        Attr::List(dims) => dims.into_iter().map(dim).collect(),
-        _ => None,
-    })?;
+    let shapes: Vec<Vec<Dim>> = attrs.list("shapes", "a list of shapes", dims)?;
     match numbers.len() == shapes.len() {
         true => Ok(numbers.into_iter().zip(shapes).collect()),
         false => Err(format!("{} shapes of {} results of {}", shapes.len(), numbers.len(), attrs.op)),

@@ -1,17 +1,15 @@
 //! Functions outside of the object. Those of the runtime work on copies of their buffers, because addresses here differ from this
 //! process's.
 
-use std::ffi::c_void;
-
+use super::{Machine, Memory, Outcome};
+use crate::host::ir::{CLOSE_STRINGS, Extern, FAULT_OF_STRINGS, MEMCPY, OPEN_STRINGS, Type};
+use onnxc_ir::graph::call::{FUNCTIONS, Function, INTERN, SPELL};
+use onnxc_ir::interp::invoke;
 use onnxc_runtime_support::strings::{
     STATE_BYTES, onnxc_strings_close, onnxc_strings_fault, onnxc_strings_open,
 };
 use onnxc_runtime_support::{Options, alloc};
-
-use super::{Machine, Memory, Outcome};
-use crate::host::ir::{CLOSE_STRINGS, Extern, FAULT_OF_STRINGS, MEMCPY, OPEN_STRINGS};
-use onnxc_ir::graph::call::{FUNCTIONS, Function, INTERN, SPELL};
-use onnxc_ir::interp::invoke;
+use std::ffi::c_void;
 
 /// The table of strings of a run, and what it refers to.
 pub(super) struct Table {
@@ -86,6 +84,14 @@ impl Machine<'_, '_> {
         let called = called.ok_or_else(|| format!("there is no function {} here", function.name))?;
         let table = self.table.as_mut().ok_or("no table of strings is open")?;
         call(&mut self.memory, table, called, &args[1..])
+    }
+}
+
+impl Machine<'_, '_> {
+    /// Functions of the user's own are for compiled models, and for the evaluation of graphs.
+    pub(super) fn call_external(&mut self, symbol: &str, record: u64) -> Outcome<i64> {
+        let bytes = self.memory.load(Type::I64, record)?;
+        Err(format!("`{symbol}` is outside of this interpreter; its record has {bytes} bytes"))
     }
 }
 

@@ -51,7 +51,7 @@ impl Op {
     pub fn visit_operands(&self, visit: &mut dyn FnMut(Operand)) {
         let mut value = |value: &Value| visit(Operand::Value(*value));
         match self {
-            Op::Extend(a) => value(a),
+            Op::Extend(a) | Op::External(_, a) => value(a),
             Op::FailIf { condition, args, .. } => {
                 value(condition);
                 args.iter().for_each(|&arg| visit(arg));

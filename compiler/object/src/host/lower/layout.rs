@@ -19,7 +19,7 @@ use crate::host::lower::state::StateLayout;
 use onnxc_backend::codegen::kernels::{KernelCode, Kernels};
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::borders::stored_default;
-use onnxc_ir::graph::{Constant, Def, Dim, Graph, NodeId, Op, Sym, ValueId};
+use onnxc_ir::graph::{Constant, Def, Dim, Graph, NodeId, Op, Sym, TensorType, ValueId};
 use onnxc_loops::work::Threads;
 use onnxc_schedule::{
     ALIGN, Group, GroupId, Place, Program, Scratch, Step, control_scratch, handed_by_bodies,
@@ -307,6 +307,15 @@ impl Plan {
         }
         if let Op::Call(call) = &data.op {
             call.numbers.iter().for_each(|number| self.size(number));
+        }
+        if let Op::External(external) = &data.op {
+            external.dims().for_each(|dim| self.size(dim));
+            let types: Vec<&TensorType> = data.inputs.iter().map(|&input| scope.graph.ty(input)).collect();
+            let record = external.record(&types);
+            for ty in record.tensors.iter().filter_map(|tensor| tensor.ty()) {
+                ty.shape.iter().for_each(|dim| self.size(dim));
+                self.size(&ty.stored_bytes());
+            }
         }
         if let Op::Scan { body, trip, states, scans, .. } = &data.op {
             if data.outputs.len() != body.outputs.len() || *states > data.outputs.len() {

@@ -234,6 +234,10 @@ impl<'p> StepWriter<'_, 'p> {
                         self.poll();
                         self.call(*node, call)?;
                     }
+                    GraphOp::External(external) => {
+                        self.poll();
+                        self.external(*node, external)?;
+                    }
                     _ => self.scan(&work)?,
                 }
             }

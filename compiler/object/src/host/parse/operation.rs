@@ -59,6 +59,15 @@ impl ProgramParser<'_> {
                 let op = Op::Extern(function, self.operands()?);
                 return Ok(Some((op, function.result.into_iter().collect())));
             }
+            "external" => {
+                let Token::Word(symbol) = *self.lexer.token() else {
+                    return self.lexer.expected("the name of a function");
+                };
+                self.lexer.advance()?;
+                let operands = self.values_in_parentheses()?;
+                let &[record] = &operands[..] else { return self.lexer.expected("one operand of external") };
+                (Op::External(symbol.into(), record), Type::I32)
+            }
             "kernel" => (Op::Kernel(self.entity("k")?, self.values_in_parentheses()?), Type::I32),
             "job" => {
                 let job = self.value()?;

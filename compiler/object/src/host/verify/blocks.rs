@@ -279,6 +279,7 @@ fn changes(op: &Op) -> bool {
             | Op::Empty(_)
             | Op::Transfer { .. }
             | Op::Extern(..)
+            | Op::External(..)
             | Op::Call(..)
             | Op::If { .. }
             | Op::Loop { .. }
