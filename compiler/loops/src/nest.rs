@@ -2,6 +2,7 @@
 //! over a shape with a naive body; these turn it into the loops that run. A transform that would change what the
 //! nest computes, bit for bit, gives `None` and changes nothing.
 
+mod squares;
 #[cfg(test)]
 mod tests;
 
@@ -133,8 +134,11 @@ impl Nest {
     }
 
     /// The nest as statements, the innermost axis in vectors where its accesses are contiguous and its types have
-    /// vectors, else written out where it is short; after what does not depend on it.
+    /// vectors, else written out where it is short; after what does not depend on it. What is transposed is turned in squares.
     pub fn vectorize(mut self, kernel: &mut Kernel, target: &Target, goal: Goal) -> Vec<Stmt> {
+        if let Some(squares) = self.in_squares(kernel, target, goal) {
+            return squares;
+        }
         let Some(mut inner) = self.axes.pop() else { return self.body };
         let (outer, body) = hoist(kernel, inner.var, std::mem::take(&mut self.body));
         let lanes = vector_lanes(kernel, target, inner.var, &body);

@@ -63,3 +63,15 @@ pub fn block(elements: Option<i64>, extent: i64, pick: &mut Picker<'_>) -> Resul
 fn block_of(extent: i64) -> Option<i64> {
     (BLOCK[0]..=BLOCK[1]).rev().find(|block| extent % block == 0 && block % BLOCK_OF == 0)
 }
+
+/// Extents from which on a transposing nest turns squares, which costs more than it brings where they are small.
+const LEAST_SQUARED: i64 = 8;
+
+/// Side of the squares that a transposing nest turns, of elements of `bytes` bytes, where it gains by them: the extents, if known, are those
+/// of the axis that lies in memory and of the innermost loop. A row is a line of the cache, but for elements that are so small that
+/// a square has many.
+pub fn square(bytes: usize, outer: Option<i64>, inner: Option<i64>) -> Option<usize> {
+    let is_long = |extent: Option<i64>| extent.is_none_or(|extent| extent >= LEAST_SQUARED);
+    let side = (64 / bytes.max(1)).min(32);
+    (is_long(outer) && is_long(inner) && side > 1).then_some(side)
+}

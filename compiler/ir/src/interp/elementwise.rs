@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::integers;
 use super::lane::{Lane, reader, writer};
 use super::movement::{expand, zeroed};
 use super::scalar::{Work, classify};
@@ -161,6 +162,9 @@ pub fn cast(tensor: &Tensor, to: DType, saturate: bool) -> Tensor {
     let (from_part, from_stride) = real_part(tensor.dtype);
     let (to_part, to_stride) = real_part(to);
     let mut data = vec![0; tensor.len() * to_stride];
+    if integers::cast(tensor.dtype, &tensor.data, to, &mut data) {
+        return Tensor::new(to, tensor.shape.clone(), Bytes::from(data));
+    }
     if let (Some(read), Some(write)) = (reader(from_part), writer(to_part, saturate)) {
         let (from_size, to_size) = (from_part.size(), to_part.size());
         for (from, to) in tensor.data.chunks_exact(from_stride).zip(data.chunks_exact_mut(to_stride)) {

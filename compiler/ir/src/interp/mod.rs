@@ -13,6 +13,7 @@ mod erf;
 mod external;
 mod float;
 mod index;
+mod integers;
 mod lane;
 mod leaves;
 mod movement;
@@ -24,6 +25,7 @@ mod state;
 mod suppress;
 #[cfg(test)]
 mod tests;
+mod tiles;
 mod winograd;
 mod work;
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::tiles;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{DType, Tensor};
 
@@ -95,45 +96,11 @@ pub fn copy(shape: &[usize], size: usize, from: (&[u8], View), to: (&mut [u8], V
     let ((source, mut from), (target, mut to)) = (from, to);
     let mut shape = shape.to_vec();
     merge_axes(&mut shape, &mut from.strides, &mut to.strides);
-    let run = shape.pop().unwrap_or(1);
-    let (from_step, to_step) = (from.strides.pop().unwrap_or(1), to.strides.pop().unwrap_or(1));
-    let runs: usize = shape.iter().product();
-    let mut walk = Walk::new(&shape, [&from, &to]);
-    for _ in 0..runs {
-        let [from, to] = walk.offsets;
-        if (from_step, to_step) == (1, 1) {
-            let (from, to, bytes) = (from as usize * size, to as usize * size, run * size);
-            target[to..to + bytes].copy_from_slice(&source[from..from + bytes]);
-        } else {
-            match size {
-                1 => copy_run::<1>(run, source, (from, from_step), target, (to, to_step)),
-                2 => copy_run::<2>(run, source, (from, from_step), target, (to, to_step)),
-                4 => copy_run::<4>(run, source, (from, from_step), target, (to, to_step)),
-                8 => copy_run::<8>(run, source, (from, from_step), target, (to, to_step)),
-                _ => copy_run::<16>(run, source, (from, from_step), target, (to, to_step)),
-            }
-        }
-        walk.advance();
-    }
-}
-
-fn copy_run<const SIZE: usize>(
-    run: usize,
-    source: &[u8],
-    (mut from, from_step): (isize, isize),
-    target: &mut [u8],
-    (mut to, to_step): (isize, isize),
-) {
-    for _ in 0..run {
-        let (at, into) = (from as usize * SIZE, to as usize * SIZE);
-        target[into..into + SIZE].copy_from_slice(&source[at..at + SIZE]);
-        from += from_step;
-        to += to_step;
-    }
+    tiles::copy(&shape, size, (source, from), (target, to));
 }
 
 /// Joins neighbouring axes that both sides step through as through one, so that runs are long.
-fn merge_axes(shape: &mut Vec<usize>, from: &mut Vec<isize>, to: &mut Vec<isize>) {
+pub fn merge_axes(shape: &mut Vec<usize>, from: &mut Vec<isize>, to: &mut Vec<isize>) {
     let mut axis = 0;
     while axis + 1 < shape.len() {
         let inner = shape[axis + 1] as isize;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::elementwise::undefined;
 use super::lane::Lane;
-use super::movement::{View, Walk, strides, zeroed};
+use super::movement::{View, Walk, merge_axes, strides, zeroed};
 use super::scalar::Work;
 use crate::error::{Error, Result, Stage};
 use crate::graph::{DType, PAIR_DEPTH, RhsLayout, Tensor};
@@ -106,10 +106,20 @@ fn reduce_in<W: Accumulate>(
     let mut totals = vec![identity; data.len() / lane.size];
     let mut to = View::whole(shape);
     axes.iter().for_each(|&axis| to.strides[axis] = 0);
-    let mut walk = Walk::new(&x.shape, [&to]);
-    for value in lane.read(x) {
-        let total = &mut totals[walk.offsets[0] as usize];
-        *total = combine(*total, value, x.dtype.bits());
+    let (mut own, mut from) = (x.shape.clone(), strides(&x.shape));
+    if !x.is_empty() {
+        merge_axes(&mut own, &mut from, &mut to.strides);
+    }
+    // In runs of the innermost axis, which is all in one total, or an element of each.
+    let run = own.pop().unwrap_or(1);
+    let step = to.strides.pop().unwrap_or(0) as usize;
+    let mut walk = Walk::new(&own, [&to]);
+    for values in x.data.chunks_exact((run * lane.size).max(1)) {
+        let mut at = walk.offsets[0] as usize;
+        for value in values.chunks_exact(lane.size) {
+            totals[at] = combine(totals[at], (lane.load)(value), x.dtype.bits());
+            at += step;
+        }
         walk.advance();
     }
     totals.iter().zip(data.chunks_exact_mut(lane.size)).for_each(|(total, out)| (lane.store)(*total, out));
