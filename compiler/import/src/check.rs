@@ -7,7 +7,7 @@ use std::sync::Arc;
 use onnxc_proto::{NodeProto, OperatorSetIdProto};
 
 use super::function::check_call;
-use super::node::own_name;
+use super::names::own_name;
 use super::scope::bodies;
 use super::{Importer, attr, newest, normal_domain};
 use onnxc_ir::error::{Error, NodeRef, Result, Stage};

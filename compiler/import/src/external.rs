@@ -11,7 +11,7 @@ use std::str::FromStr;
 use onnxc_proto::NodeProto;
 
 use super::check::named;
-use super::node::own_name;
+use super::names::own_name;
 use super::scope::{Binding, Scope};
 use super::types::tensor_type;
 use super::{Importer, domain_name, normal_domain};

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use onnxc_proto::{GraphProto, NodeProto, StringStringEntryProto, build};
 
-use super::node::own_name;
+use super::names::own_name;
 use super::scope::Scope;
 use super::{Importer, normal_domain};
 use onnxc_ir::error::Result;

@@ -10,7 +10,7 @@ use onnxc_proto::{AttributeProto, GraphProto, NodeProto, build};
 
 use super::order::free_names;
 use super::scope::{Binding, Scope, bodies, count_nodes, definers};
-use super::{Importer, attr, node, normal_domain};
+use super::{Importer, attr, names, normal_domain};
 use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::Builder;
 use onnxc_ops::training::{BODY, DOMAIN};
@@ -113,7 +113,7 @@ impl Importer<'_> {
         for &index in &between {
             let mut node = nodes[index].clone();
             // As they are called without a name of their own.
-            node.name = Some(node::own_name(&node, index));
+            node.name = Some(names::own_name(&node, index));
             let declared = node.output.iter().filter_map(|name| scope.declared.get(name.as_str()));
             body.value_info.extend(declared.map(|info| (*info).clone()));
             body.node.push(node);

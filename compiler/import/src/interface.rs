@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use onnxc_proto::{GraphProto, SparseTensorProto, TensorProto, ValueInfoProto};
 
-use super::node::shortened;
+use super::names::shortened;
 use super::scope::{Binding, Env, Scope, constants};
 use super::{Importer, compound, kinds, types};
 use onnxc_ir::error::{Error, Kind, Result, Stage};

@@ -23,6 +23,7 @@ mod interface;
 mod kinds;
 mod lengths;
 mod map;
+mod names;
 mod node;
 mod order;
 mod ranks;

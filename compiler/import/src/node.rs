@@ -9,6 +9,7 @@ use super::body::Closure;
 use super::check::{Opsets, check_inputs, check_outputs, check_signature, named};
 use super::external::CustomOp;
 use super::fork::Next;
+use super::names::{own_name, shortened};
 use super::scope::{Binding, Scope, count_nodes};
 use super::{Importer, attr, domain_name, kinds, normal_domain};
 use onnxc_ir::error::{Error, Kind, NodeRef, Result, Stage, without};
@@ -452,42 +453,12 @@ const PAID_BY_FILE: u64 = 16;
 /// Primitives that a size which data decide counts as, with its checks and blocks.
 const COST_OF_SIZE: u64 = 8;
 
-/// Inputs that a message names, and characters of the type of each.
-const MAX_NAMED: usize = 16;
-const MAX_TEXT: usize = 200;
-
-/// The first few of `count` texts, and each not too long: what is in a message was written by the model.
-pub(super) fn shortened(count: usize, texts: impl Iterator<Item = String>) -> Vec<String> {
-    first_few(MAX_NAMED, count, texts)
-}
-
-/// [`shortened`] to this number of texts.
-pub(super) fn first_few(most: usize, count: usize, texts: impl Iterator<Item = String>) -> Vec<String> {
-    let short = |text: String| match text.char_indices().nth(MAX_TEXT) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text,
-    };
-    let mut inputs: Vec<String> = texts.take(most).map(short).collect();
-    if count > most {
-        inputs.push(format!("and {} more", count - most));
-    }
-    inputs
-}
-
 /// The versions that a model imports, as text.
 fn imports(opsets: &Opsets) -> String {
     let imports = opsets.iter().map(|(domain, version)| format!("{} {version}", domain_name(domain)));
     let mut imports = shortened(opsets.iter().len(), imports);
     imports.sort_unstable();
     if imports.is_empty() { "nothing".to_string() } else { imports.join(", ") }
-}
-
-/// The node's name, or its operator and position where it has none.
-pub fn own_name(node: &NodeProto, index: usize) -> String {
-    match node.name() {
-        "" => format!("{}_{index}", node.op_type()),
-        name => name.to_string(),
-    }
 }
 
 fn label(node: &NodeProto, index: usize, scope: &Scope<'_>) -> String {

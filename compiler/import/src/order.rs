@@ -7,7 +7,7 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 use onnxc_proto::{GraphProto, NodeProto};
 
 use super::scope::{Scope, bodies, superseded};
-use super::{Importer, gradient, node};
+use super::{Importer, gradient, names};
 use onnxc_ir::error::{Error, Stage};
 use onnxc_ir::graph::Builder;
 use onnxc_ir::rules::Rule;
@@ -39,7 +39,7 @@ impl Importer<'_> {
         }
         let (order, rest) = sorted(&needs);
         for cycle in cycles(&needs, &rest) {
-            let name = |&at: &usize| format!("{at} `{}`", node::own_name(&nodes[at], at));
+            let name = |&at: &usize| format!("{at} `{}`", names::own_name(&nodes[at], at));
             let mut names: Vec<String> = cycle.iter().take(MAX_NAMED).map(name).collect();
             if cycle.len() > MAX_NAMED {
                 names.push(format!("and {} more", cycle.len() - MAX_NAMED));
@@ -56,7 +56,7 @@ impl Importer<'_> {
             let Some((definer, name)) = late(at) else { continue };
             let message = format!(
                 "input `{name}` is used before node {definer} `{}` defines it: the nodes are sorted into topological order",
-                node::own_name(&nodes[*definer], *definer)
+                names::own_name(&nodes[*definer], *definer)
             );
             let site = self.site(b, at, node, scope);
             self.warn(Rule::NodeOrder, message, Some(site));

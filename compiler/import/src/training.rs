@@ -11,7 +11,7 @@ use onnxc_proto::type_proto::Value as TypeValue;
 use onnxc_proto::{GraphProto, ModelProto, StringStringEntryProto, TensorProto, ValueInfoProto, build};
 
 use super::check::Opsets;
-use super::node::first_few;
+use super::names::first_few;
 use super::tensor::Constants;
 use super::validate::{self, defined_values};
 use super::{DimPin, ExternalData, Import, ImportOptions, Importer, Warning, as_errors, import_with};

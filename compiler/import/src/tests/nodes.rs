@@ -30,7 +30,8 @@ fn every_problem_is_reported_and_named() {
             "node 2 `Never_2` (ai.onnx.Never) with b: ?: operator Never of ai.onnx opset 13: there is no operator of this name; a function of the \
              model can define it",
             "node 3 `Custom_3` (com.example.Custom) with x: f32[s0, 4]: not supported yet: operator Custom of com.example \
-             (no version of it is imported; imported: ai.onnx 13); a function of the model can define it",
+             (no version of it is imported; imported: ai.onnx 13); a function of the model can define it, or one of your \
+             program compute it: --custom-op com.example.Custom=FUNCTION",
             "node 4 `Late_4` (ai.onnx.Late) with x: f32[s0, 4]: not supported yet: operator Late of ai.onnx opset 13 \
              (known from version 18 or earlier on)",
             "node 5 `Transpose_5` (ai.onnx.Transpose since 1) with c: ?: the required attribute perm is missing",

@@ -429,7 +429,7 @@ impl Place<'_> {
     /// A node without known types.
     fn site(&self, node: &NodeProto, index: usize) -> NodeRef {
         NodeRef {
-            name: format!("{}{}", self.prefix, super::node::own_name(node, index)),
+            name: format!("{}{}", self.prefix, super::names::own_name(node, index)),
             domain: normal_domain(node.domain()).to_string(),
             op_type: node.op_type().to_string(),
             version: None,
