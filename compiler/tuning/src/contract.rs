@@ -476,6 +476,8 @@ impl Prefetch {
         pick: &mut Picker<'_>,
     ) -> Result<Prefetch> {
         let chosen = if on_tiles { BLOCK_PREFETCHES } else { PREFETCHES };
+        // Code that takes few lanes at a time is slower than what processors prefetch themselves.
+        let chosen = if target.is_leaf { chosen } else { 0 };
         let lines = if constant { pick.pick("prefetch", chosen, &prefetches())? } else { 0 };
         let above = Allowed::between(0, i64::MAX, "bytes of a buffer");
         let above = pick.pick("prefetch_above", kept_in_l2(target).min(FAR), &above)?;

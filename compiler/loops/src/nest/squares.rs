@@ -6,8 +6,8 @@
 
 use super::{Axis, Nest, depends, fills_vectors, rename_lets, split_vector, vector_lanes};
 use super::{Varying, collect_bound};
-use onnxc_ir::graph::{DType, Dim};
 use crate::{Access, Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt, Term, Var, visit};
+use onnxc_ir::graph::{DType, Dim};
 use onnxc_ir::scalar::CompareFn;
 use onnxc_machine::target::{Goal, Target};
 use onnxc_tuning::map as tuning;

@@ -119,8 +119,19 @@ struct Tile {
     /// The panel in the type of the sums, `[steps, nr]`, where it was widened first.
     widened: Option<Buf>,
     /// The first of its columns among those of the panel.
-    first: usize,
+    first: Index,
     ahead: Option<Ahead>,
+}
+
+/// Columns of a panel, from one on.
+struct Columns<'a> {
+    panel: &'a Index,
+    first: &'a Index,
+    count: usize,
+}
+
+fn less(a: Index, b: Index) -> Expr {
+    Expr::compare(CompareFn::Lt, Expr::Index(a), Expr::Index(b))
 }
 
 impl Lowering<'_> {
@@ -332,7 +343,7 @@ impl Lowering<'_> {
             for place in &tile.rows {
                 let mut index = tile.batch.clone();
                 index.extend_from_slice(place);
-                index.push(tile.panel.scale(&Dim::from(job.nr)).add(&Index::int(tile.first as i64)));
+                index.push(tile.panel.scale(&Dim::from(job.nr)).add(&tile.first));
                 let index = self.address(out, &index);
                 self.push(Stmt::Prefetch { buf: self.buffers[&out], index });
             }
@@ -516,12 +527,11 @@ impl Lowering<'_> {
         let lane = self.kernel.loop_var("v");
         let body = self.scope(|cx| {
             let vectors = job.tile.columns / job.lanes;
-            let first = Index::int(tile.first as i64);
             let mut panel_row = Vec::with_capacity(vectors);
             for vector in 0..vectors {
                 let column = Index::int((vector * job.lanes) as i64);
                 let column = if job.lanes == 1 { column } else { column.add(&Index::var(lane)) };
-                let value = cx.weight(job, tile, &step.rhs, &first.add(&column))?;
+                let value = cx.weight(job, tile, &step.rhs, &tile.first.add(&column))?;
                 panel_row.push((column, cx.widened(job, "b", value)));
             }
             let mut elements = vec![];
@@ -647,10 +657,8 @@ impl Lowering<'_> {
 
     /// Stores the tile.
     fn epilogue(&mut self, job: &Job, tile: &Tile, sums: Local) -> Result<()> {
-        let columns = tile.first..tile.first + job.tile.columns;
-        self.columns_of_panel(job, &tile.panel, columns, &mut |cx, column| {
-            cx.store_rows(job, tile, sums, column)
-        })
+        let part = Columns { panel: &tile.panel, first: &tile.first, count: job.tile.columns };
+        self.columns_of_panel(job, &part, &mut |cx, column| cx.store_rows(job, tile, sums, column))
     }
 
     /// Statements for all columns of a panel, see [`Self::columns_of_panel`].
@@ -660,30 +668,28 @@ impl Lowering<'_> {
         panel: &Index,
         fill: &mut dyn FnMut(&mut Self, &Index) -> Result<()>,
     ) -> Result<()> {
-        self.columns_of_panel(job, panel, 0..job.nr, fill)
+        self.columns_of_panel(job, &Columns { panel, first: &Index::zero(), count: job.nr }, fill)
     }
 
     /// Statements for some columns of a panel: whole panels in vectors, the last panel's missing columns left out.
-    /// `fill` gets the column's place in the panel.
+    /// `fill` gets the column's place among them.
     fn columns_of_panel(
         &mut self,
         job: &Job,
-        panel: &Index,
-        columns: Range<usize>,
+        columns: &Columns<'_>,
         fill: &mut dyn FnMut(&mut Self, &Index) -> Result<()>,
     ) -> Result<()> {
         let width = Dim::from(job.nr);
         let whole = job.columns.floor_div(&width).expect("nr is positive");
         let rest = job.columns.clone() - whole.clone() * width;
         if rest == Dim::ZERO {
-            return self.for_columns(job, columns, fill);
+            return self.for_columns(job, 0..columns.count, fill);
         }
         if whole == Dim::ZERO {
             return self.last_columns(job, &rest, columns, fill);
         }
-        let condition =
-            Expr::compare(CompareFn::Lt, Expr::Index(panel.clone()), Expr::Index(Index::dim(whole)));
-        let then = self.scope(|cx| cx.for_columns(job, columns.clone(), fill))?;
+        let condition = less(columns.panel.clone(), Index::dim(whole));
+        let then = self.scope(|cx| cx.for_columns(job, 0..columns.count, fill))?;
         let otherwise = self.scope(|cx| cx.last_columns(job, &rest, columns, fill))?;
         self.push(Stmt::If { condition, then, otherwise });
         Ok(())
@@ -694,42 +700,89 @@ impl Lowering<'_> {
         &mut self,
         job: &Job,
         rest: &Dim,
-        columns: Range<usize>,
+        columns: &Columns<'_>,
         fill: &mut dyn FnMut(&mut Self, &Index) -> Result<()>,
     ) -> Result<()> {
-        if let Some(rest) = rest.as_const() {
-            let end = (rest as usize).clamp(columns.start, columns.end);
-            let mut start = columns.start;
-            for width in widths(job.lanes).into_iter().chain([1]) {
-                let whole = start + (end - start) / width * width;
-                self.for_vectors(width, start..whole, fill)?;
-                start = whole;
-            }
-            return Ok(());
+        let &Columns { first, count, .. } = columns;
+        let Some(rest) = rest.as_const().map(|rest| rest as usize) else {
+            return (0..count).try_for_each(|column| {
+                let column = Index::int(column as i64);
+                let condition = less(first.add(&column), Index::dim(rest.clone()));
+                let then = self.scope(|cx| fill(cx, &column))?;
+                self.push(Stmt::If { condition, then, otherwise: vec![] });
+                Ok(())
+            });
+        };
+        if let Some(first) = first.as_int() {
+            return self.narrowing_columns(job, rest.saturating_sub(first as usize).min(count), fill);
         }
-        columns.into_iter().try_for_each(|column| {
-            let column = Index::int(column as i64);
-            let condition = Expr::compare(
-                CompareFn::Lt,
-                Expr::Index(column.clone()),
-                Expr::Index(Index::dim(rest.clone())),
-            );
-            let then = self.scope(|cx| fill(cx, &column))?;
-            self.push(Stmt::If { condition, then, otherwise: vec![] });
-            Ok(())
-        })
+        // A part of a loop over them all: whole, cut, or behind the last column.
+        let (cut, after) = (rest / count * count, rest % count);
+        let condition = less(first.clone(), Index::int(cut as i64));
+        let then = self.scope(|cx| cx.for_columns(job, 0..count, fill))?;
+        let mut otherwise = vec![];
+        if after > 0 {
+            let condition = less(first.clone(), Index::int(rest as i64));
+            let then = self.scope(|cx| cx.narrowing_columns(job, after, fill))?;
+            otherwise.push(Stmt::If { condition, then, otherwise: vec![] });
+        }
+        self.push(Stmt::If { condition, then, otherwise });
+        Ok(())
+    }
+
+    /// The first `count` columns, in vectors that get narrower.
+    fn narrowing_columns(
+        &mut self,
+        job: &Job,
+        count: usize,
+        fill: &mut dyn FnMut(&mut Self, &Index) -> Result<()>,
+    ) -> Result<()> {
+        let mut start = 0;
+        for width in widths(job.lanes).into_iter().chain([1]) {
+            let whole = start + (count - start) / width * width;
+            self.for_vectors(width, start..whole, fill)?;
+            start = whole;
+        }
+        Ok(())
+    }
+
+    /// A tile for each part of a panel's columns that is taken at a time. What comes next is asked for in the first; the others, whose
+    /// code is the same, are a loop.
+    fn for_parts_of_columns(
+        &mut self,
+        job: &Job,
+        ahead: Option<Ahead>,
+        fill: &mut dyn FnMut(&mut Self, Index, Option<Ahead>) -> Result<()>,
+    ) -> Result<()> {
+        let parts = job.nr / job.tile.columns;
+        let written = usize::from(ahead.is_some() || parts == 1);
+        if written == 1 {
+            fill(self, Index::zero(), ahead)?;
+        }
+        let first = |part: Index| part.scale(&Dim::from(job.tile.columns));
+        match parts - written {
+            0 => Ok(()),
+            1 => fill(self, first(Index::int(written as i64)), None),
+            _ => {
+                let var = self.kernel.loop_var("c");
+                self.extents.insert(var, Dim::from(parts));
+                let body = self.scope(|cx| fill(cx, first(Index::var(var)), None))?;
+                let (lo, hi) = (Index::int(written as i64), Index::int(parts as i64));
+                self.push(Stmt::For { var, lo, hi, step: 1, kind: LoopKind::Serial, body });
+                Ok(())
+            }
+        }
     }
 
     fn store_rows(&mut self, job: &Job, tile: &Tile, sums: Local, column: &Index) -> Result<()> {
-        let own = column.add(&Index::int(-(tile.first as i64)));
         for (row, place) in tile.rows.iter().enumerate() {
-            let sum = Expr::Get { local: sums, at: vec![Index::int(row as i64), own.clone()] };
+            let sum = Expr::Get { local: sums, at: vec![Index::int(row as i64), column.clone()] };
             let dtype = self.graph.ty(job.out).dtype;
             let sum = if dtype == job.sum { sum } else { Expr::cast(dtype, sum) };
             self.overrides.insert(job.out, Override::Expr(sum));
             let mut index = tile.batch.clone();
             index.extend_from_slice(place);
-            index.push(tile.panel.scale(&Dim::from(job.nr)).add(column));
+            index.push(tile.panel.scale(&Dim::from(job.nr)).add(&tile.first).add(column));
             self.store_outputs(&index)?;
         }
         Ok(())

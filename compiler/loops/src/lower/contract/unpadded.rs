@@ -58,10 +58,9 @@ impl Lowering<'_> {
                 cx.for_rectangle(job, &rectangle, part, &mut |cx, tile, rows| {
                     let rows: Vec<Vec<Index>> =
                         rows.into_iter().map(|row| [lead.clone(), row].concat()).collect();
-                    let mut ahead = ahead.clone().map(|ahead| ahead.of_tile(tile));
-                    (0..job.nr).step_by(job.tile.columns).try_for_each(|first| {
+                    let ahead = ahead.clone().map(|ahead| ahead.of_tile(tile));
+                    cx.for_parts_of_columns(job, ahead, &mut |cx, first, ahead| {
                         let (batch, rows, panel) = (batch.to_vec(), rows.clone(), panel.clone());
-                        let ahead = ahead.take();
                         cx.tile(job, &Tile { batch, rows, panel, widened: None, first, ahead })
                     })
                 })

@@ -268,11 +268,10 @@ impl<'a> Lowering<'a> {
                         rows.push(index);
                     }
                     let number = before.add(tile);
-                    let mut ahead =
-                        ahead.clone().and_then(|ahead| ahead.of_run(job, run.size, looped, number));
-                    (0..job.nr).step_by(job.tile.columns).try_for_each(|first| {
-                        let (batch, rows, ahead) = (batch.to_vec(), rows.clone(), ahead.take());
-                        cx.tile(job, &Tile { batch, rows, panel: panel.clone(), widened, first, ahead })
+                    let ahead = ahead.clone().and_then(|ahead| ahead.of_run(job, run.size, looped, number));
+                    cx.for_parts_of_columns(job, ahead, &mut |cx, first, ahead| {
+                        let (batch, rows, panel) = (batch.to_vec(), rows.clone(), panel.clone());
+                        cx.tile(job, &Tile { batch, rows, panel, widened, first, ahead })
                     })
                 })?;
                 before = before.add_dim(&run.count);
