@@ -202,10 +202,17 @@ fn softplus(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![softplus_of(cx.b, x)?])
 }
 
+/// `tanh(log(1 + e))` is `n / (n + 2)` with `n = e (e + 2)`, for `e = exp(x)`.
 fn mish(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
-    let gate = softplus_of(cx.b, x)?;
-    let gate = cx.b.unary(UnaryFn::Tanh, gate)?;
+    // From here on the quotient rounds to 1, and in f16 the product is not infinite.
+    let most = if cx.b.dtype(x) == DType::F16 { 5.4 } else { 20.0 };
+    let power = cx.b.binary_scalar(BinaryFn::Min, x, most)?;
+    let power = cx.b.unary(UnaryFn::Exp, power)?;
+    let more = cx.b.binary_scalar(BinaryFn::Add, power, 2.0)?;
+    let product = cx.b.binary(BinaryFn::Mul, power, more)?;
+    let divisor = cx.b.binary_scalar(BinaryFn::Add, product, 2.0)?;
+    let gate = cx.b.binary(BinaryFn::Div, product, divisor)?;
     Ok(vec![cx.b.binary(BinaryFn::Mul, x, gate)?])
 }
 

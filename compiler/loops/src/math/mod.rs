@@ -1,17 +1,19 @@
 //! Elementary functions as loop IR: exp, log, tanh, erf, sin, pow and their kin become arithmetic that every back
 //! end has. Generated code therefore needs no math library, and vectors of them come for free.
 //!
-//! `f32.rs` holds the functions that are hot in networks, for f32 in its own precision; `f64.rs` everything else,
+//! `f32.rs` holds and `pow32.rs` the functions that are hot in networks, for f32 in its own precision; `f64.rs` everything else,
 //! for f64, through which f32 takes the rarer functions. The 16-bit floats compute in f32. Tests hold each
 //! function to a bound in units in the last place (ULP) over its whole range.
 
 mod f32;
 mod f64;
 mod pow;
+mod pow32;
 #[cfg(test)]
 mod tests;
 
 use crate::{Expr, Kernel, Stmt};
+use f32::{clamp, power_of_two32, small_int};
 use onnxc_ir::graph::DType;
 use onnxc_ir::scalar::{BinaryFn, CompareFn, UnaryFn};
 
@@ -79,7 +81,8 @@ pub fn needs_f64(expr: &Expr, dtype: DType) -> bool {
     }
     match expr {
         Expr::Unary { op, .. } if is_elementary(*op) => dtype == DType::F64 || !f32::has(*op),
-        Expr::Binary { op: BinaryFn::Pow | BinaryFn::Atan2, .. } => true,
+        Expr::Binary { op: BinaryFn::Pow, .. } => dtype == DType::F64,
+        Expr::Binary { op: BinaryFn::Atan2, .. } => true,
         _ => false,
     }
 }
@@ -148,13 +151,15 @@ impl Math<'_> {
     }
 
     fn binary(&mut self, op: BinaryFn, a: Expr, b: Expr, dtype: DType) -> Expr {
-        let wide = |x| if dtype == DType::F64 { x } else { Expr::cast(DType::F64, x) };
+        // f32 has powers of its own.
+        let own = if op == BinaryFn::Pow && dtype != DType::F64 { DType::F32 } else { DType::F64 };
+        let wide = |x| if dtype == own { x } else { Expr::cast(own, x) };
         let (x, y) = (self.bind(wide(a)), self.bind(wide(b)));
         let wide = match op {
             BinaryFn::Atan2 => self.atan2_64(x, y),
-            _ => self.pow64(x, y, dtype),
+            _ => self.pow(x, y, own),
         };
-        if dtype == DType::F64 { wide } else { Expr::cast(dtype, wide) }
+        if dtype == own { wide } else { Expr::cast(dtype, wide) }
     }
 
     /// A name for an expression that is used more than once.

@@ -19,41 +19,63 @@ const LN2_HIGH: f64 = 6.931_471_824_645_996e-1;
 const LN2_LOW: f64 = -1.904_654_299_957_768e-9;
 
 impl Math<'_> {
-    /// `a^b` of f64, to the precision of `dtype`, with the special cases of IEEE 754 `pow`.
-    pub(super) fn pow64(&mut self, a: Expr, b: Expr, dtype: DType) -> Expr {
+    /// `a^b` of f32 or f64, with the special cases of IEEE 754 `pow`.
+    pub(super) fn pow(&mut self, a: Expr, b: Expr, dtype: DType) -> Expr {
+        let number = |value| Expr::constant(dtype, value);
         let base = self.bind(abs(a.clone()));
         let power = match dtype {
             DType::F64 => self.positive_power(base.clone(), b.clone()),
-            // Off by 2^-44, which a narrower type does not show. An infinite power of 1 does not follow from its logarithm.
-            _ => {
-                let log = self.log64(base.clone());
-                let log = self.bind(log);
-                let exponent = select(eq(log.clone(), c64(0.0)), c64(0.0), mul(b.clone(), log));
-                self.exp64(exponent)
-            }
+            _ => self.positive_power32(base.clone(), b.clone()),
         };
         // Powers of 0 and of infinity are these.
-        let other = select(eq(base.clone(), c64(0.0)), c64(f64::INFINITY), c64(0.0));
-        let edge = select(lt(b.clone(), c64(0.0)), other, base.clone());
+        let other = || select(eq(base.clone(), number(0.0)), number(f64::INFINITY), number(0.0));
+        let known = constant(&b).filter(|b| b.is_finite() && *b != 0.0);
+        let edge = match known {
+            Some(b) if b < 0.0 => other(),
+            Some(_) => base.clone(),
+            None => select(lt(b.clone(), number(0.0)), other(), base.clone()),
+        };
         let at_edge =
-            Expr::binary(BinaryFn::Or, eq(base.clone(), c64(0.0)), eq(base.clone(), c64(f64::INFINITY)));
+            Expr::binary(BinaryFn::Or, eq(base.clone(), number(0.0)), eq(base, number(f64::INFINITY)));
+        let at_edge = self.bind(at_edge);
         let magnitude = self.bind(select(at_edge.clone(), edge, power));
-        let whole = self.bind(eq(round(b.clone()), b.clone()));
-        let half = self.bind(mul(b.clone(), c64(0.5)));
-        // Every f64 beyond 2^53 is even; there the rounded half equals the half.
-        let odd = Expr::compare(CompareFn::Ne, round(half.clone()), half);
-        let odd = Expr::binary(BinaryFn::And, whole.clone(), odd);
-        let negative = self.bind(lt(bits(DType::I64, a.clone()), i64c(0)));
+        let negative = match dtype {
+            DType::F64 => lt(bits(DType::I64, a.clone()), i64c(0)),
+            _ => lt(bits(DType::I32, a.clone()), i32c(0)),
+        };
+        let negative = self.bind(negative);
+        // Of a known exponent only the base decides; every large one is even.
+        if let Some(b) = known {
+            let value = if b % 2.0 != 0.0 && b % 1.0 == 0.0 {
+                select(negative, neg(magnitude.clone()), magnitude)
+            } else if b % 1.0 == 0.0 {
+                magnitude
+            } else {
+                let invalid = Expr::binary(BinaryFn::And, negative, Expr::unary(UnaryFn::Not, at_edge));
+                select(invalid, number(f64::NAN), magnitude)
+            };
+            return select(eq(a.clone(), a.clone()), value, a);
+        }
+        let (whole, odd) = self.is_whole_or_odd(&b, dtype);
         let flip = Expr::binary(BinaryFn::And, negative.clone(), odd);
         let value = select(flip, neg(magnitude.clone()), magnitude);
         let invalid = Expr::binary(BinaryFn::And, negative, Expr::unary(UnaryFn::Not, whole));
         let invalid = Expr::binary(BinaryFn::And, invalid, Expr::unary(UnaryFn::Not, at_edge));
-        let value = select(invalid, c64(f64::NAN), value);
+        let value = select(invalid, number(f64::NAN), value);
         let numbers = Expr::binary(BinaryFn::And, eq(a.clone(), a.clone()), eq(b.clone(), b.clone()));
         let value = select(numbers, value, add(a.clone(), b.clone()));
         // 1 to any power, and anything to the power 0, is 1, NaN included.
-        let one = Expr::binary(BinaryFn::Or, eq(b, c64(0.0)), eq(a, c64(1.0)));
-        select(one, c64(1.0), value)
+        let one = Expr::binary(BinaryFn::Or, eq(b, number(0.0)), eq(a, number(1.0)));
+        select(one, number(1.0), value)
+    }
+
+    /// Whether an exponent is a whole number, and whether it is an odd one.
+    fn is_whole_or_odd(&mut self, b: &Expr, dtype: DType) -> (Expr, Expr) {
+        let whole = self.bind(eq(round(b.clone()), b.clone()));
+        let half = self.bind(mul(b.clone(), Expr::constant(dtype, 0.5)));
+        // Every number so large that its half is whole is even; there the rounded half equals the half.
+        let odd = Expr::compare(CompareFn::Ne, round(half.clone()), half);
+        (whole.clone(), Expr::binary(BinaryFn::And, whole, odd))
     }
 
     /// `2^(b log2 a)` for a positive finite `a`.
@@ -166,5 +188,14 @@ impl Math<'_> {
         let r = sub(quotient, add(w.clone(), mul(z.clone(), w)));
         let value = sub(c64(1.0), sub(r, z));
         self.times_power_of_two(value, n)
+    }
+}
+
+/// The number that an exponent is.
+fn constant(x: &Expr) -> Option<f64> {
+    match *x {
+        Expr::Const { dtype: DType::F64, bits } => Some(f64::from_bits(bits)),
+        Expr::Const { dtype: DType::F32, bits } => Some(f64::from(f32::from_bits(bits as u32))),
+        _ => None,
     }
 }

@@ -107,6 +107,32 @@ fn f32_functions_are_accurate_to_a_few_ulp() {
     }
 }
 
+/// f32 of every binade from `low` to `high`, which have one sign, at a stride that is no power of two.
+fn sweep(low: f32, high: f32) -> Vec<f64> {
+    (low.to_bits()..high.to_bits()).step_by(299_993).map(|bits| f64::from(f32::from_bits(bits))).collect()
+}
+
+/// Within an ULP everywhere, also where a difference cancels, a binade begins or another interval of the approximation does.
+#[test]
+fn functions_of_f32_beside_zero_are_accurate_to_an_ulp() {
+    use UnaryFn::*;
+    for (op, low, high) in [
+        (Expm1, 1e-45, 88.8),
+        (Expm1, -1e-45, -104.0),
+        (Expm1, 0.3, 0.6),
+        (Expm1, -0.3, -0.6),
+        (Log1p, 1e-45, f32::MAX),
+        (Log1p, -1e-45, -1.0),
+        (Log1p, 0.4, 0.6),
+    ] {
+        let mut points = sweep(low, high);
+        points.extend([low, high].map(f64::from));
+        points.extend((0..500).map(|i| f64::from(f32::from_bits(high.to_bits() - i))));
+        let (error, at) = worst(op, DType::F32, &points);
+        assert!(error <= 1.0, "{op} of {at}: {error} ULP");
+    }
+}
+
 #[test]
 fn one_plus_erf_is_accurate() {
     let mut points = samples(-12.0, 12.0);
@@ -166,7 +192,8 @@ fn f64_functions_are_accurate() {
 #[test]
 fn special_values() {
     use UnaryFn::*;
-    let specials = [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1.0, -1.0, 1e-40, -1e-40];
+    let mut specials = vec![0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1.0, -1.0, 1e-40, -1e-40];
+    specials.extend([-1.5, -3e38, 3e38, 88.72, 88.73, -20.0, -104.0, 1e-45, -1e-45]);
     for dtype in [DType::F32, DType::F64] {
         for op in [Exp, Log, Tanh, Erf, Sigmoid, Atan, Sinh, Cosh, Asinh, Log1p, Expm1] {
             let (error, at) = worst(op, dtype, &specials);
@@ -245,9 +272,44 @@ fn pow_follows_ieee() {
     }
 }
 
-/// What f64 has, exactly: whole powers of small numbers, and of their powers the roots.
+/// With the exponent known, fewer cases are computed, with the same bits.
+#[test]
+fn known_exponents_have_the_same_powers() {
+    let mut bases =
+        vec![0.0, 1e-45, 1e-39, 0.3, 0.5, 0.999_999_9, 1.0, 1.5, 2.0, 7.0, 1e10, 3e38, f64::INFINITY];
+    bases.extend(bases.clone().iter().map(|x| -x));
+    bases.push(f64::NAN);
+    let exponents = [1.7, -1.7, 3.0, -3.0, 4.0, -4.0, 1e-40, 0.5, 1e9, 16_777_217.0, 1e20, -1e20, 0.0, -0.0];
+    let rest = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+    for dtype in [DType::F32, DType::F64] {
+        for &exponent in exponents.iter().chain(&rest) {
+            let column =
+                |values: &[f64]| interp::cast(&Tensor::from_slice(&[values.len()], values), dtype, true);
+            let a = column(&bases);
+            let wanted =
+                expanded(MapFn::Binary(BinaryFn::Pow), &[a.clone(), column(&vec![exponent; bases.len()])]);
+            let got = expanded_as(&[a], |load| {
+                Expr::binary(BinaryFn::Pow, load(0), Expr::constant(dtype, exponent))
+            });
+            let (wanted, got) = (wanted.to_f64s().unwrap(), got.to_f64s().unwrap());
+            for at in 0..bases.len() {
+                let same =
+                    got[at].to_bits() == wanted[at].to_bits() || got[at].is_nan() && wanted[at].is_nan();
+                assert!(same, "{} ^ {exponent} = {}, not {}, in {dtype}", bases[at], got[at], wanted[at]);
+            }
+        }
+    }
+}
+
+/// What the type has, exactly: whole powers of small numbers, and of their powers the roots.
 #[test]
 fn powers_that_are_numbers_are_exact() {
+    for (dtype, digits) in [(DType::F64, 53), (DType::F32, 24), (DType::F16, 11), (DType::BF16, 8)] {
+        exact_powers(dtype, digits);
+    }
+}
+
+fn exact_powers(dtype: DType, digits: u32) {
     let (mut bases, mut exponents, mut wanted) = (vec![], vec![], vec![]);
     let mut case = |base: f64, exponent: f64, power: f64| {
         bases.push(base);
@@ -255,8 +317,8 @@ fn powers_that_are_numbers_are_exact() {
         wanted.push(power);
     };
     for base in 2..200u64 {
-        for exponent in (2..).take_while(|&exponent| base.checked_pow(exponent).is_some_and(|p| p < 1 << 53))
-        {
+        let has = |power: Option<u64>| power.is_some_and(|power| power < 1 << digits);
+        for exponent in (2..).take_while(|&exponent| has(base.checked_pow(exponent))) {
             let power = base.pow(exponent) as f64;
             case(base as f64, f64::from(exponent), power);
             case(
@@ -268,53 +330,65 @@ fn powers_that_are_numbers_are_exact() {
                 case(power, 0.75, (base.pow(exponent / 4 * 3)) as f64);
             }
         }
-        case((base * base) as f64, 1.5, (base * base * base) as f64);
+        if has(Some(base * base * base)) {
+            case((base * base) as f64, 1.5, (base * base * base) as f64);
+        }
     }
-    let column = |values: &[f64]| Tensor::from_slice(&[values.len()], values);
+    let column = |values: &[f64]| interp::cast(&Tensor::from_slice(&[values.len()], values), dtype, true);
     let got =
         expanded(MapFn::Binary(BinaryFn::Pow), &[column(&bases), column(&exponents)]).to_f64s().unwrap();
     for at in 0..got.len() {
-        assert_eq!(got[at], wanted[at], "{} ^ {}", bases[at], exponents[at]);
+        assert_eq!(got[at], wanted[at], "{} ^ {} in {dtype}", bases[at], exponents[at]);
     }
 }
 
 /// Of all magnitudes, near 1 too, where large exponents count each bit of the base.
 #[test]
-fn pow_of_f64_is_accurate_to_an_ulp() {
+fn pow_is_accurate_to_an_ulp() {
+    pow_is_accurate_to(DType::F64, 1.0);
+    pow_is_accurate_to(DType::F32, 0.95);
+}
+
+fn pow_is_accurate_to(dtype: DType, bound: f64) {
+    let is_wide = dtype == DType::F64;
+    let (digits, exponent_of_most) = if is_wide { (52, 1080.0) } else { (23, 155.0) };
     let mut random = fastrand::Rng::with_seed(7);
     let (mut bases, mut exponents) = (vec![], vec![]);
-    while bases.len() < 20_000 {
+    while bases.len() < if is_wide { 20_000 } else { 10_000 } {
         let sign = if random.bool() { 1.0 } else { -1.0 };
         let base = match bases.len() % 4 {
-            0 => f64::from_bits(random.u64(1..0x7ff0_0000_0000_0000)),
-            1 => 1.0 + sign * 2f64.powi(-random.i32(1..52)) * random.f64(),
-            2 => f64::from_bits(random.u64(1..1 << 52)),
+            0 if is_wide => f64::from_bits(random.u64(1..0x7ff0_0000_0000_0000)),
+            0 => f64::from(f32::from_bits(random.u32(1..0x7f80_0000))),
+            1 => 1.0 + sign * 2f64.powi(-random.i32(1..digits)) * random.f64(),
+            2 if is_wide => f64::from_bits(random.u64(1..1 << 52)),
+            2 => f64::from(f32::from_bits(random.u32(1..1 << 23))),
             _ => random.f64() * 4.0,
         };
+        let base = if is_wide { base } else { f64::from(base as f32) };
         if base <= 0.0 {
             continue;
         }
         // About as large as the result may be.
-        let most = 1080.0 / base.log2().abs();
+        let most = exponent_of_most / base.log2().abs();
         let exponent = match random.u32(..3) {
             0 => sign * random.f64() * most,
             1 => (sign * random.f64() * most).round(),
             _ => random.f64() * 6.0 - 3.0,
         };
         bases.push(base);
-        exponents.push(exponent);
+        exponents.push(if is_wide { exponent } else { f64::from(exponent as f32) });
     }
-    let column = |values: &[f64]| Tensor::from_slice(&[values.len()], values);
+    let column = |values: &[f64]| interp::cast(&Tensor::from_slice(&[values.len()], values), dtype, true);
     let got =
         expanded(MapFn::Binary(BinaryFn::Pow), &[column(&bases), column(&exponents)]).to_f64s().unwrap();
     let mut worst = 0.0f64;
     for at in 0..got.len() {
         let wanted = bases[at].powf(exponents[at]);
-        let error = ulps(DType::F64, got[at], wanted);
-        assert!(error <= 1.0, "{:e} ^ {:e} = {:e}, not {wanted:e}", bases[at], exponents[at], got[at]);
+        let error = ulps(dtype, got[at], wanted);
+        assert!(error <= bound, "{:e} ^ {:e} = {:e}, not {wanted:e}", bases[at], exponents[at], got[at]);
         worst = worst.max(error);
     }
-    println!("{worst} ULP");
+    println!("{worst} ULP in {dtype}");
 }
 
 #[test]
