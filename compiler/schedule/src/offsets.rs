@@ -6,6 +6,7 @@
 
 use crate::{ALIGN, aligned, estimate};
 use onnxc_ir::graph::Dim;
+use std::collections::BTreeMap;
 
 /// A block needs `bytes` from task `first` to task `last`, both included.
 #[derive(Clone, Debug)]
@@ -180,46 +181,87 @@ fn best_fit(blocks: &[(i64, &Block)], order: &[usize]) -> (Vec<i64>, i64) {
     (offsets, total)
 }
 
+/// How many slots, full ones and others, a block's size is compared with, those of the nearest estimates first: with all of them time
+/// would be quadratic, as each is a polynomial.
+const MAX_COMPARED: usize = 32;
+
 /// Blocks that take turns.
 struct Slot {
     size: Dim,
+    /// Of the size.
+    estimate: i64,
     formulas: usize,
     members: Vec<usize>,
+    /// The last tasks of the members by their first ones; no two overlap.
+    taken: BTreeMap<usize, usize>,
+}
+
+impl Slot {
+    fn is_free(&self, block: &Block) -> bool {
+        self.taken.range(..=block.last).next_back().is_none_or(|(_, &last)| last < block.first)
+    }
+
+    fn add(&mut self, at: usize, block: &Block) {
+        self.members.push(at);
+        self.taken.insert(block.first, block.last);
+    }
 }
 
 /// Places the blocks numbered `rest` in slots from `end` on; gives the new end.
 fn assign_slots(blocks: &[Block], mut rest: Vec<usize>, mut end: Dim, places: &mut [(Dim, Dim)]) -> Dim {
-    rest.sort_by_key(|&at| (std::cmp::Reverse(estimate(&blocks[at].bytes)), blocks[at].first));
+    rest.sort_by_cached_key(|&at| (std::cmp::Reverse(estimate(&blocks[at].bytes)), blocks[at].first));
     let mut slots: Vec<Slot> = Vec::new();
     for at in rest {
         let size = aligned(&blocks[at].bytes);
         places[at].1 = size.clone();
-        let mut best: Option<(i64, usize, Dim, usize)> = None;
+        let own = estimate(&size);
+        let mut near: Vec<(i64, usize)> = Vec::new();
         for (number, slot) in slots.iter().enumerate() {
-            if slot.members.iter().any(|&member| blocks[member].meets(&blocks[at])) {
+            if slot.is_free(&blocks[at]) {
+                // A slot of exactly this size is best, then one whose size stays simple and is near.
+                near.push((if slot.size == size { -1 } else { slot.estimate - own }, number));
+            }
+        }
+        near.sort_unstable();
+        let mut best: Option<(i64, usize, Dim, usize)> = None;
+        let mut compared_with = [0; 2];
+        for (cost, number) in near {
+            let slot = &slots[number];
+            // A full slot takes only what compares with it, and must not keep the others from being looked at.
+            let count = &mut compared_with[usize::from(slot.formulas == MAX_FORMULAS)];
+            if *count == MAX_COMPARED {
                 continue;
             }
+            *count += 1;
             let largest = slot.size.max_dim(&size);
             let compared = largest == slot.size || largest == size;
             let formulas = slot.formulas + usize::from(!compared);
             if formulas > MAX_FORMULAS {
                 continue;
             }
-            // A slot of exactly this size is best, then one whose size stays simple and is near.
-            let cost = if slot.size == size { -1 } else { estimate(&slot.size) - estimate(&size) };
             let cost = if compared { cost } else { cost.saturating_add(i64::MAX / 2) };
             if best.as_ref().is_none_or(|best| cost < best.0) {
                 best = Some((cost, number, largest, formulas));
             }
+            // The others cost as much or more.
+            if compared {
+                break;
+            }
         }
-        match best {
+        let number = match best {
             Some((_, number, size, formulas)) => {
                 let slot = &mut slots[number];
-                (slot.size, slot.formulas) = (size, formulas);
-                slot.members.push(at);
+                (slot.estimate, slot.formulas) = (estimate(&size), formulas);
+                slot.size = size;
+                number
             }
-            None => slots.push(Slot { size, formulas: 1, members: vec![at] }),
-        }
+            None => {
+                let (members, taken) = (vec![], BTreeMap::new());
+                slots.push(Slot { size, estimate: own, formulas: 1, members, taken });
+                slots.len() - 1
+            }
+        };
+        slots[number].add(at, &blocks[at]);
     }
     for slot in slots {
         for at in slot.members {
@@ -278,6 +320,20 @@ mod tests {
         let plan = assign(&blocks);
         assert_valid(&blocks, &plan, 7);
         assert_eq!(plan.1.eval(&|_| Some(64)), Some(512));
+    }
+
+    /// Sizes that cannot be compared, in more slots than are looked at: as many blocks share one as its formula allows.
+    #[test]
+    fn sizes_of_their_own_take_turns() {
+        for live in [2usize, 100] {
+            let size = |at: usize| Dim::sym(Sym::new(at)) * Dim::from(8i64);
+            let blocks: Vec<Block> = (0..200).map(|at| block(size(at), at, at + live)).collect();
+            let plan = assign(&blocks);
+            assert_valid(&blocks, &plan, 7);
+            let slots = plan.1.eval(&|_| Some(7)).unwrap() / ALIGN;
+            let least = (blocks.len() / MAX_FORMULAS).max(live + 1) as i64;
+            assert!((least..=least + 2).contains(&slots), "{slots} slots of {live}");
+        }
     }
 
     proptest! {
