@@ -1,7 +1,7 @@
 //! Elementary functions as loop IR: exp, log, tanh, erf, sin, pow and their kin become arithmetic that every back
 //! end has. Generated code therefore needs no math library, and vectors of them come for free.
 //!
-//! `f32.rs` holds and `pow32.rs` the functions that are hot in networks, for f32 in its own precision; `f64.rs` everything else,
+//! `f32.rs` and `pow32.rs` hold the functions that are hot in networks, for f32 in its own precision; `f64.rs` everything else,
 //! for f64, through which f32 takes the rarer functions. The 16-bit floats compute in f32. Tests hold each
 //! function to a bound in units in the last place (ULP) over its whole range.
 

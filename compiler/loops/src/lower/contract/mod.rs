@@ -130,6 +130,9 @@ struct Columns<'a> {
     count: usize,
 }
 
+/// Makes the tile of the columns from the second argument on.
+type PartFn<'a, L> = &'a mut dyn FnMut(&mut L, Index, Option<Ahead>) -> Result<()>;
+
 fn less(a: Index, b: Index) -> Expr {
     Expr::compare(CompareFn::Lt, Expr::Index(a), Expr::Index(b))
 }
@@ -752,7 +755,7 @@ impl Lowering<'_> {
         &mut self,
         job: &Job,
         ahead: Option<Ahead>,
-        fill: &mut dyn FnMut(&mut Self, Index, Option<Ahead>) -> Result<()>,
+        fill: PartFn<'_, Self>,
     ) -> Result<()> {
         let parts = job.nr / job.tile.columns;
         let written = usize::from(ahead.is_some() || parts == 1);
