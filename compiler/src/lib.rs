@@ -17,6 +17,7 @@ mod tests;
 
 pub use build::build;
 pub use onnxc_backend::Counter;
+pub use onnxc_import::train_graph::{Label, Lora, Loss, Optimizer, TrainOptions};
 pub use onnxc_import::{
     DimPin, ExternalData, ImportOptions, InputDim, InputShape, Limits, NoExternalData, Warning,
 };
@@ -178,6 +179,46 @@ pub fn compile(
 ) -> std::result::Result<Compiled, Vec<Error>> {
     backend(frontend(model, external, options, observer)?, options, observer).map_err(|error| vec![error])
 }
+
+/// A model with what trains it.
+#[derive(Debug)]
+pub struct Trained {
+    /// The bytes of an ONNX file. External data is where the model has it.
+    pub model: Vec<u8>,
+    /// Names of the initializers that learn.
+    pub parameters: Vec<String>,
+    /// What was decided.
+    pub notes: Vec<String>,
+    /// What the model breaks, and is trained all the same.
+    pub warnings: Vec<Warning>,
+    /// Where the model's tensors are outside of its file, each location once.
+    pub locations: Vec<String>,
+}
+
+/// Writes `training_info` into the bytes of an ONNX file: a loss, its derivatives by the parameters, and a step of an optimizer. The model
+/// infers as before; [`ImportOptions::training`] compiles the rest.
+pub fn train_graph(
+    model: Bytes,
+    external: &dyn ExternalData,
+    options: &TrainOptions,
+) -> std::result::Result<Trained, Vec<Error>> {
+    let proto = decode(model).map_err(|error| vec![error])?;
+    let made = import::train_graph::train_graph(&proto, options, external, &operators())?;
+    let model = onnxc_proto::encode(&made.model);
+    if model.len() as u64 >= MAX_FILE {
+        let message = format!(
+            "the model with its training has {} bytes, and a file of protobuf has less than {MAX_FILE}: keep weights as external data, or have fewer learn",
+            model.len()
+        );
+        return Err(vec![Error::new(Stage::Import, Kind::Budget, message)]);
+    }
+    let locations = import::train_graph::locations(&made.model);
+    let import::train_graph::TrainGraph { parameters, notes, warnings, .. } = made;
+    Ok(Trained { model, parameters, notes, warnings, locations })
+}
+
+/// What implementations of protobuf read.
+const MAX_FILE: u64 = 1 << 31;
 
 /// Everything after the schedule: machine code of every kernel.
 #[doc(hidden)]

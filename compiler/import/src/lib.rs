@@ -30,6 +30,7 @@ mod ranks;
 mod scope;
 mod shapes;
 mod tensor;
+pub mod train_graph;
 pub mod training;
 mod types;
 mod validate;

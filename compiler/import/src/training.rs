@@ -50,7 +50,7 @@ impl Entry {
     }
 
     /// What the program takes, gives and changes.
-    fn described(&self) -> String {
+    pub(super) fn described(&self) -> String {
         const NAMED: usize = 6;
         let list = |names: Vec<&str>| match names.len() {
             0 => "nothing".to_string(),

@@ -116,6 +116,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Compile a model and run it on files or random inputs
     Run(RunArgs),
+    /// Write what trains a model into it, as training_info: loss, derivatives and optimizer
+    TrainGraph(TrainGraphArgs),
     /// Compile a model and compare its outputs with those of test_data_set_* folders
     Verify(VerifyArgs),
     /// Compile a model and time it
@@ -402,6 +404,130 @@ pub struct RunArgs {
     /// Print the outputs as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// What the written model does, for the help of `train-graph`.
+const TRAINED: &str = "\
+Writes a model that infers as before and has a step of training: `onnxc run --train` runs it, `onnxc --training` compiles it. The step
+takes the model's inputs and `target`, gives the loss, and changes what learns: all initializers of f32 or f64 that the output depends
+on, but scalars, settings of operators, running statistics and scales of quantized tensors. Patterns have `*` and `?`; a name without
+them also makes such a tensor learn.";
+
+#[derive(Args, Debug)]
+#[command(after_help = TRAINED)]
+pub struct TrainGraphArgs {
+    /// The ONNX model; `-` is standard input
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    /// The model with its training
+    #[arg(short, value_name = "FILE.onnx")]
+    pub output: PathBuf,
+    /// What becomes small: cross-entropy of scores and class numbers, mse (the square of the difference), or bce of scores and numbers
+    /// from 0 to 1. All are means. The scores are those before a Softmax or Sigmoid at the end
+    #[arg(long, value_enum)]
+    pub loss: LossName,
+    /// How the parameters follow their gradients
+    #[arg(long, value_enum)]
+    pub optimizer: OptimizerName,
+    /// The output that learns, or another value of the graph (default: the only output)
+    #[arg(long = "output", value_name = "NAME")]
+    pub loss_of: Option<String>,
+    /// Type of `target` (default: int64 for cross-entropy, else float). For cross-entropy float means a probability for each class
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub label_type: Option<LabelType>,
+    /// Axis of classes for cross-entropy; -1 is the last
+    #[arg(long, value_name = "AXIS", default_value_t = 1, allow_negative_numbers = true)]
+    pub class_axis: i64,
+    /// A number, which becomes a variable that the program may change, or `input` for an input of the step (default: 0.01; 0.001 for adam
+    /// and adamw)
+    #[arg(long, value_name = "X|input")]
+    pub learning_rate: Option<String>,
+    /// L2 regularization, for adamw decoupled from the gradient (default: 0.01 for adamw, else 0)
+    #[arg(long, value_name = "X", value_parser = not_negative)]
+    pub weight_decay: Option<f64>,
+    /// Of the optimizer momentum (default: 0.9)
+    #[arg(long, value_name = "X", value_parser = below_one)]
+    pub momentum: Option<f64>,
+    /// Nesterov's form of the optimizer momentum
+    #[arg(long)]
+    pub nesterov: bool,
+    /// Of adam and adamw: how much of the means of gradients and of their squares stays (default: 0.9,0.999)
+    #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, value_parser = below_one)]
+    pub betas: Option<Vec<f64>>,
+    /// Added to the root that adam, adamw and adagrad divide by (default: 1e-8, 1e-10 for adagrad)
+    #[arg(long, value_name = "X", value_parser = not_negative)]
+    pub epsilon: Option<f64>,
+    /// Of adagrad: the rate is divided by 1 + steps * this (default: 0)
+    #[arg(long, value_name = "X", value_parser = not_negative)]
+    pub rate_decay: Option<f64>,
+    /// Initializers that learn, and no others but factors of --lora
+    #[arg(long, value_name = "PATTERN")]
+    pub learn: Vec<String>,
+    /// Initializers that do not learn
+    #[arg(long, value_name = "PATTERN")]
+    pub freeze: Vec<String>,
+    /// Have factors of this rank learn beside weights of MatMul, Gemm and MatMulNBits, in place of the model's own parameters; what they
+    /// add is scaled by A/RANK (default: 1)
+    #[arg(long, value_name = "RANK[,alpha=A]")]
+    pub lora: Option<String>,
+    /// The weights, or nodes, that have factors (default: all)
+    #[arg(long, value_name = "PATTERN", requires = "lora")]
+    pub lora_for: Vec<String>,
+    /// Also write an initialization, which draws what learns anew: weights of products from the normal distribution with variance 2 by
+    /// the length of their sums, scales 1, biases 0
+    #[arg(long)]
+    pub initialize: bool,
+    /// Seed of the first values of factors
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub seed: u64,
+    /// Directory below which external data may be read (default: the model's own)
+    #[arg(long, value_name = "DIR")]
+    pub external_data_root: Option<PathBuf>,
+    /// Print the file, what learns, warnings and notes as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// See [`crate::Loss`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum LossName {
+    CrossEntropy,
+    Mse,
+    Bce,
+}
+
+/// See [`crate::Optimizer`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum OptimizerName {
+    Sgd,
+    Momentum,
+    Adam,
+    #[value(name = "adamw")]
+    AdamW,
+    Adagrad,
+}
+
+/// See [`crate::Label`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum LabelType {
+    Int32,
+    Int64,
+    Float,
+}
+
+fn number(text: &str, fits: impl Fn(f64) -> bool, range: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && fits(value) => Ok(value),
+        _ => Err(format!("it must be a number {range}")),
+    }
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    number(text, |value| value >= 0.0, "that is not negative")
+}
+
+fn below_one(text: &str) -> Result<f64, String> {
+    number(text, |value| (0.0..1.0).contains(&value), "from 0 to below 1")
 }
 
 /// The verdicts of `verify`, for its help.

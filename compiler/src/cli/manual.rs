@@ -115,6 +115,19 @@ const EXAMPLES: &[(&str, Examples)] = &[
         ],
     ),
     (
+        "train-graph",
+        &[
+            (
+                "A classifier that learns by Adam",
+                "onnxc train-graph model.onnx --loss cross-entropy --optimizer adam -o trained.onnx",
+            ),
+            (
+                "Its last layer alone, with a rate that each step takes",
+                "onnxc train-graph model.onnx --loss cross-entropy --optimizer sgd --learn 'head.*' --learning-rate input -o trained.onnx",
+            ),
+        ],
+    ),
+    (
         "verify",
         &[
             ("Against test_data_set_* beside the model", "onnxc verify model.onnx"),

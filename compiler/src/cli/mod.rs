@@ -30,6 +30,7 @@ mod run;
 pub mod session;
 mod shapes;
 mod train;
+mod train_graph;
 pub mod values;
 pub mod verify;
 
@@ -85,6 +86,7 @@ fn command() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Inspect(args) => inspect::run(&args).map(|()| true),
         Command::Run(args) => run::run(&args).map(|()| true),
+        Command::TrainGraph(args) => train_graph::run(&args).map(|()| true),
         Command::Verify(args) => verify::run(&args),
         Command::Bench(args) => bench::run(&args).map(|()| true),
         Command::Report(args) => report::run(&args).map(|()| true),

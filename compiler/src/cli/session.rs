@@ -8,6 +8,7 @@ use crate::files::external::ExternalFiles;
 use crate::files::{Mapped, io_error};
 use crate::native::{self, Models};
 use crate::{Compiled, CompiledEntry, Counter, Frontend, Observer, Options};
+use bytes::Bytes;
 use onnxc_backend::codegen::kernels::Kernels;
 use onnxc_import as import;
 use onnxc_import::training::Role;
@@ -57,14 +58,52 @@ pub fn print_warnings(warnings: &[Warning], notes: &[String]) {
 /// The path that stands for standard input.
 const STDIN: &str = "-";
 
-/// A model file and how it is imported.
-pub struct Session {
+/// A model file and where its external data is.
+pub struct Source {
     file: Mapped,
     external: ExternalFiles,
+    path: PathBuf,
+}
+
+impl Source {
+    /// The model at a path; external data below its folder, or below `root` if that is given.
+    pub fn open(path: &Path, root: Option<&Path>) -> Result<Source> {
+        let file = match path == Path::new(STDIN) {
+            true => Mapped::read(&mut std::io::stdin().lock())
+                .map_err(|error| io_error(Path::new("standard input"), &error))?,
+            false => Mapped::open(path)?,
+        };
+        // The folder of a plain file name is the empty path.
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Ok(Source { file, external: ExternalFiles::new(folder, root)?, path: path.to_path_buf() })
+    }
+
+    pub fn bytes(&self) -> Bytes {
+        self.file.bytes()
+    }
+
+    pub fn external(&self) -> &ExternalFiles {
+        &self.external
+    }
+
+    /// The files that were read: the model but from standard input, and external data once the model is imported, in the order of
+    /// their names.
+    pub fn read_files(&self) -> Vec<PathBuf> {
+        let mut files = self.external.read_files();
+        files.sort();
+        if self.path != Path::new(STDIN) {
+            files.insert(0, self.path.clone());
+        }
+        files
+    }
+}
+
+/// A model file and how it is imported.
+pub struct Session {
+    source: Source,
     import: ImportOptions,
     /// How many of its input shapes are those of flags.
     flag_shapes: usize,
-    path: PathBuf,
     /// Those that compute operators of the user's.
     functions: Functions,
 }
@@ -74,18 +113,11 @@ impl Session {
         let pins = args.input_dims.iter().map(|text| DimPin::from_str(text)).collect::<Result<_>>()?;
         let shapes: Vec<InputShape> =
             args.input_shapes.iter().map(|text| InputShape::from_str(text)).collect::<Result<_>>()?;
-        let path = args.model.clone();
-        let file = match path == Path::new(STDIN) {
-            true => Mapped::read(&mut std::io::stdin().lock())
-                .map_err(|error| io_error(Path::new("standard input"), &error))?,
-            false => Mapped::open(&path)?,
-        };
+        let source = Source::open(&args.model, args.external_data_root.as_deref())?;
         let flag_shapes = shapes.len();
         let functions = Functions::open(&args.custom_libraries)?;
-        // The folder of a plain file name is the empty path.
-        let folder = path.parent().unwrap_or(Path::new(""));
         Ok(Session {
-            external: ExternalFiles::new(folder, args.external_data_root.as_deref())?,
+            source,
             import: ImportOptions {
                 input_dims: pins,
                 input_shapes: shapes,
@@ -99,8 +131,6 @@ impl Session {
                 limits: Limits { nesting: NESTING, ..Limits::default() },
             },
             flag_shapes,
-            file,
-            path,
             functions,
         })
     }
@@ -111,20 +141,14 @@ impl Session {
         output::check_place(place, &self.read_files())
     }
 
-    /// The files that were read: the model but from standard input, and external data once the model is imported, in the order of
-    /// their names.
+    /// See [`Source::read_files`].
     pub fn read_files(&self) -> Vec<PathBuf> {
-        let mut files = self.external.read_files();
-        files.sort();
-        if self.path != Path::new(STDIN) {
-            files.insert(0, self.path.clone());
-        }
-        files
+        self.source.read_files()
     }
 
     /// The model's folder.
     pub fn folder(&self) -> &Path {
-        match self.path.parent() {
+        match self.source.path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         }
@@ -132,7 +156,7 @@ impl Session {
 
     /// The model's file name without extension.
     pub fn stem(&self) -> String {
-        let stem = self.path.file_stem().filter(|_| self.path != Path::new(STDIN));
+        let stem = self.source.path.file_stem().filter(|_| self.source.path != Path::new(STDIN));
         stem.map_or("model".into(), |stem| stem.to_string_lossy().into_owned())
     }
 
@@ -167,7 +191,7 @@ impl Session {
     }
 
     pub fn decode(&self) -> Result<onnxc_proto::ModelProto> {
-        crate::decode(self.file.bytes())
+        crate::decode(self.source.file.bytes())
     }
 
     /// Gives inputs shapes beside those that flags give, in place of those that an earlier call gave; gives these back.
@@ -180,7 +204,7 @@ impl Session {
     /// The graph as imported, without any pass.
     pub fn import(&self) -> std::result::Result<Import, Problems> {
         let proto = self.decode().map_err(one)?;
-        import::import(&proto, &self.import, &self.external, &crate::operators())
+        import::import(&proto, &self.import, &self.source.external, &crate::operators())
     }
 
     pub fn frontend(
@@ -188,7 +212,7 @@ impl Session {
         options: &Options,
         observer: &mut dyn Observer,
     ) -> std::result::Result<Frontend, Problems> {
-        crate::frontend(self.file.bytes(), &self.external, options, observer)
+        crate::frontend(self.source.file.bytes(), &self.source.external, options, observer)
     }
 
     /// Compiles the model; afterwards the pages of its file need not stay in memory.
@@ -197,8 +221,8 @@ impl Session {
         options: &Options,
         observer: &mut dyn Observer,
     ) -> std::result::Result<Compiled, Problems> {
-        let compiled = crate::compile(self.file.bytes(), &self.external, options, observer);
-        self.file.release();
+        let compiled = crate::compile(self.source.file.bytes(), &self.source.external, options, observer);
+        self.source.file.release();
         compiled
     }
 

@@ -5,7 +5,7 @@ a header, and `load` calls a library on NumPy arrays.
 """
 
 from . import cache
-from ._compile import CompileError, ModelWarning, compile
+from ._compile import CompileError, ModelWarning, compile, train_graph
 from ._dlpack import Exported
 from ._errors import InvalidArgument, RunError, UnsupportedOption
 from ._files import PREFIX, Pool
@@ -68,5 +68,6 @@ __all__ = [
     "set_default_logger_severity",
     "set_default_logger_verbosity",
     "set_seed",
+    "train_graph",
 ]
 __version__ = "0.1.0"

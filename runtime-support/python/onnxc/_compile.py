@@ -183,13 +183,58 @@ def compile(model: Model, output: Union[str, "os.PathLike[str]", None] = None, *
     return output
 
 
+def train_graph(
+    model: Model,
+    output: Union[str, "os.PathLike[str]"],
+    *,
+    loss: str,
+    optimizer: str,
+    learn: Iterable[str] = (),
+    freeze: Iterable[str] = (),
+    lora_for: Iterable[str] = (),
+    **options: Any,
+) -> Path:
+    """Writes what trains a model into it, as `training_info`; gives the path of the model that was written, for `compile` with
+    `training=True`.
+
+    `loss` is "cross-entropy", "mse" or "bce", `optimizer` "sgd", "momentum", "adam", "adamw" or "adagrad". `learn` and `freeze` are
+    patterns of initializers, `lora_for` of weights. Options, as of the command `onnxc train-graph`: `learning_rate` (a number, or
+    "input"), `weight_decay`, `momentum`, `nesterov` (True), `betas` (two numbers), `epsilon`, `rate_decay`, `output_name` (what
+    learns, of several outputs), `label_type`, `class_axis`, `lora` (a rank, or "8,alpha=16"), `initialize` (True), `seed`,
+    `external_data_root`.
+    """
+    known = {"learning_rate", "weight_decay", "momentum", "nesterov", "betas", "epsilon", "rate_decay", "output_name", "label_type"}
+    known |= {"class_axis", "lora", "initialize", "seed", "external_data_root"}
+    found = ["--loss", loss, "--optimizer", optimizer]
+    for name, patterns in [("learn", learn), ("freeze", freeze), ("lora-for", lora_for)]:
+        if isinstance(patterns, str):
+            raise TypeError(f"`{name.replace('-', '_')}` is a list of patterns")
+        found += [f"--{name}={pattern}" for pattern in patterns]
+    for option, value in options.items():
+        if option not in known:
+            raise TypeError(f"train_graph() got an unexpected keyword argument '{option}'")
+        flag = "--output" if option == "output_name" else "--" + option.replace("_", "-")
+        if value is True:
+            found.append(flag)
+        elif value is not None and value is not False:
+            found.append(f"{flag}={','.join(map(str, value)) if isinstance(value, (list, tuple)) else value}")
+    source = source_of(model)
+    output = Path(output)
+    command = ["train-graph", _argument(source), "-o", str(output)] + found
+    call(command, source if isinstance(source, bytes) else None)
+    return output
+
+
+def _argument(source: Union[Path, bytes]) -> str:
+    if isinstance(source, bytes):
+        return "-"
+    # So that the compiler does not take the name of a file for one of its commands.
+    return str(source) if source.is_absolute() else os.path.join(os.curdir, source)
+
+
 def write(source: Union[Path, bytes], output: Path, arguments: list[str]) -> None:
     """Compiles a model into a file."""
-    name = "-" if isinstance(source, bytes) else str(source)
-    if isinstance(source, Path) and not source.is_absolute():
-        # So that the compiler does not take the name of a file for one of its commands.
-        name = os.path.join(os.curdir, name)
-    call([name, "-o", str(output)] + arguments, source if isinstance(source, bytes) else None)
+    call([_argument(source), "-o", str(output)] + arguments, source if isinstance(source, bytes) else None)
 
 
 def call(command: list[str], content: Optional[bytes] = None) -> str:

@@ -397,6 +397,30 @@ class States(unittest.TestCase):
         np.testing.assert_allclose(state["w"], w, rtol=1e-5)
         self.assertEqual(onnxc.compile_and_load(network).entries, {})
 
+    def test_a_model_that_infers_learns(self):
+        network = model(
+            [node("MatMul", ["x", "w"], ["y"])],
+            [tensor("x", FLOAT, ["n", 3])],
+            [tensor("y", FLOAT, ["n", 2])],
+            initializer=[helper.make_tensor("w", FLOAT, [3, 2], [1, 2, 3, 4, 5, 6])],
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "learner.onnx")
+            written = onnxc.train_graph(network, path, loss="mse", optimizer="adamw", betas=(0.8, 0.9), learn=["w*"], nesterov=False)
+            self.assertEqual(str(written), path)
+            onnx.checker.check_model(onnx.load(path))
+            loaded = onnxc.compile_and_load(path, training=True)
+            with self.assertRaisesRegex(onnxc.CompileError, "--learn v: no initializer"):
+                onnxc.train_graph(network, path, loss="mse", optimizer="sgd", learn=["v"])
+        with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'lr'"):
+            onnxc.train_graph(network, path, loss="mse", optimizer="sgd", lr=1)
+        state = loaded.state()
+        state["learning_rate"] = np.float32(0.1)
+        x, t = np.eye(3, dtype=np.float32), np.ones((3, 2), np.float32)
+        losses = [float(loaded.entries["train_step"](x, t, state=state)["loss"]) for _ in range(50)]
+        self.assertAlmostEqual(losses[0], ((np.arange(6)) ** 2).mean(), places=5)
+        self.assertLess(losses[-1], losses[0] / 4)
+
     def test_runs_append(self):
         loaded = onnxc.compile_and_load(self.sums(), state={"rows": "more"})
         self.assertTrue(loaded.has_state)
