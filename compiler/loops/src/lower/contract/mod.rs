@@ -721,15 +721,19 @@ impl Lowering<'_> {
         }
         // A part of a loop over them all: whole, cut, or behind the last column.
         let (cut, after) = (rest / count * count, rest % count);
-        let condition = less(first.clone(), Index::int(cut as i64));
-        let then = self.scope(|cx| cx.for_columns(job, 0..count, fill))?;
-        let mut otherwise = vec![];
+        let mut behind = vec![];
         if after > 0 {
             let condition = less(first.clone(), Index::int(rest as i64));
             let then = self.scope(|cx| cx.narrowing_columns(job, after, fill))?;
-            otherwise.push(Stmt::If { condition, then, otherwise: vec![] });
+            behind.push(Stmt::If { condition, then, otherwise: vec![] });
         }
-        self.push(Stmt::If { condition, then, otherwise });
+        if cut == 0 {
+            behind.into_iter().for_each(|stmt| self.push(stmt));
+            return Ok(());
+        }
+        let condition = less(first.clone(), Index::int(cut as i64));
+        let then = self.scope(|cx| cx.for_columns(job, 0..count, fill))?;
+        self.push(Stmt::If { condition, then, otherwise: behind });
         Ok(())
     }
 
@@ -757,7 +761,9 @@ impl Lowering<'_> {
         ahead: Option<Ahead>,
         fill: PartFn<'_, Self>,
     ) -> Result<()> {
-        let parts = job.nr / job.tile.columns;
+        // Of a single panel, those with columns.
+        let columns = job.columns.as_const().map_or(job.nr, |columns| job.nr.min(columns.max(1) as usize));
+        let parts = columns.div_ceil(job.tile.columns);
         let written = usize::from(ahead.is_some() || parts == 1);
         if written == 1 {
             fill(self, Index::zero(), ahead)?;

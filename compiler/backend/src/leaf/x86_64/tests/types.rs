@@ -213,7 +213,7 @@ fn functions_of_floats() {
 fn functions_of_f32_in_f64() {
     use UnaryFn::*;
     for count in [1, 4, 7, 8, 19] {
-        for function in [Sin, Cos, Tan, Atan, Asin, Acos, Sinh, Cosh, Asinh, Acosh, Atanh, Log1p, Expm1] {
+        for function in [Sin, Cos, Tan, Atan, Asin, Acos, Sinh, Cosh, Asinh, Acosh, Atanh] {
             let single = graph(|b| {
                 let x = input(b, DType::F32, &[count]);
                 b.unary(function, x)
