@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(plan.1.eval(&|_| Some(64)), Some(512));
     }
 
-    /// Sizes that cannot be compared, in more slots than are looked at: as many blocks share one as its formula allows.
+    /// Sizes that cannot be compared, in more slots than are looked at: blocks share one up to the limit of its formula.
     #[test]
     fn sizes_of_their_own_take_turns() {
         for live in [2usize, 100] {

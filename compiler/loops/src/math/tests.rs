@@ -107,7 +107,7 @@ fn f32_functions_are_accurate_to_a_few_ulp() {
     }
 }
 
-/// f32 of every binade from `low` to `high`, which have one sign, at a stride that is no power of two.
+/// f32 of every binade from `low` to `high`, which have one sign, at a stride that is not a power of two.
 fn sweep(low: f32, high: f32) -> Vec<f64> {
     (low.to_bits()..high.to_bits()).step_by(299_993).map(|bits| f64::from(f32::from_bits(bits))).collect()
 }
