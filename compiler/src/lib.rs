@@ -26,7 +26,7 @@ pub use onnxc_machine::target::{Goal, Target};
 pub use onnxc_object::emit::Artifact;
 pub use onnxc_passes::Precision;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -203,7 +203,7 @@ pub fn train_graph(
     options: &TrainOptions,
 ) -> std::result::Result<Trained, Vec<Error>> {
     let proto = decode(model).map_err(|error| vec![error])?;
-    let made = import::train_graph::train_graph(&proto, options, external, &operators())?;
+    let made = import::train_graph::train_graph(&proto, options, external, operators())?;
     let model = onnxc_proto::encode(&made.model);
     if model.len() as u64 >= MAX_FILE {
         let message = format!(
@@ -258,7 +258,7 @@ pub fn frontend(
     observer.stage("decode", start.elapsed());
     let start = Instant::now();
     let import::Import { graph, notes, warnings, entries: imported } =
-        import::import(&proto, &options.import, external, &operators())?;
+        import::import(&proto, &options.import, external, operators())?;
     drop(proto);
     observer.stage("import", start.elapsed());
     let (graph, program) = optimize(graph, options, observer).map_err(|error| vec![error])?;
@@ -273,13 +273,17 @@ pub fn frontend(
 
 /// The operators that models may use.
 #[doc(hidden)]
-pub fn operators() -> Table {
-    let own = onnxc_ops::FAMILIES.iter().copied();
-    #[cfg(feature = "contrib")]
-    let table = Table::new(own.chain(onnxc_contrib::FAMILIES.iter().copied()));
-    #[cfg(not(feature = "contrib"))]
-    let table = Table::new(own).without(&["ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc"], "contrib");
-    table
+pub fn operators() -> &'static Table {
+    static OPERATORS: LazyLock<Table> = LazyLock::new(|| {
+        let own = onnxc_ops::FAMILIES.iter().copied();
+        #[cfg(feature = "contrib")]
+        let table = Table::new(own.chain(onnxc_contrib::FAMILIES.iter().copied()));
+        #[cfg(not(feature = "contrib"))]
+        let table =
+            Table::new(own).without(&["ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc"], "contrib");
+        table
+    });
+    &OPERATORS
 }
 
 /// The model's protobuf structs.

@@ -252,7 +252,7 @@ typedef enum onnxc_attribute_kind {
     ONNXC_ATTRIBUTE_STRINGS = 8
 } onnxc_attribute_kind;
 
-/* Of the attribute with a name and a kind: how many values it has, or bytes of a string, and its value. NULL if there is none. */
+/* Finds an attribute by name and kind: a count (of values, or of bytes of a string), then its value. NULL if the node lacks it. */
 static inline const int64_t *onnxc_op_attribute(const onnxc_op *op, const char *name, onnxc_attribute_kind kind) {
     int64_t i;
     for (i = 0; i < op->attributes[0]; i++) {
@@ -278,7 +278,7 @@ static inline double onnxc_op_float(const onnxc_op *op, const char *name, double
     return otherwise;
 }
 
-/* A string, which ends with a zero, and its size where `size` is not NULL. NULL and 0 where there is none. */
+/* A string that ends with a zero; `size`, unless NULL, gets its bytes. NULL and 0 if the node lacks the attribute. */
 static inline const char *onnxc_op_string(const onnxc_op *op, const char *name, size_t *size) {
     const int64_t *found = onnxc_op_attribute(op, name, ONNXC_ATTRIBUTE_STRING);
     if (size != NULL) {
@@ -287,7 +287,7 @@ static inline const char *onnxc_op_string(const onnxc_op *op, const char *name, 
     return found != NULL ? op->texts + found[1] : NULL;
 }
 
-/* How many values a list has, 0 where there is none. */
+/* The number of values of a list; 0 if the node lacks the attribute. */
 static inline size_t onnxc_op_count(const onnxc_op *op, const char *name, onnxc_attribute_kind kind) {
     const int64_t *found = onnxc_op_attribute(op, name, kind);
     return found != NULL ? (size_t)found[0] : 0;
@@ -323,7 +323,7 @@ static inline const char *onnxc_op_string_at(const onnxc_op *op, const char *nam
     return place != NULL ? op->texts + place[0] : NULL;
 }
 
-/* A tensor among the attributes, NULL where there is none. */
+/* The tensor of an attribute; NULL if the node lacks it. */
 static inline const onnxc_tensor *onnxc_op_tensor(const onnxc_op *op, const char *name) {
     const int64_t *found = onnxc_op_attribute(op, name, ONNXC_ATTRIBUTE_TENSOR);
     return found != NULL ? op->inputs + op->input_count + found[1] : NULL;

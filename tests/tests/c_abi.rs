@@ -294,7 +294,7 @@ fn outputs_have_the_rank_of_the_run_and_nothing_leaks() {
         &any_rank(),
         &Default::default(),
         &onnxc_import::NoExternalData,
-        &onnxc::operators(),
+        onnxc::operators(),
     )
     .unwrap();
     run_graph("any_rank", &import.graph);

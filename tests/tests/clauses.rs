@@ -171,7 +171,7 @@ fn said(row: &Row, folder: &Path, strict: bool) -> Said {
     };
     let options = ImportOptions { strict, ..row.options.clone() };
     let external = ExternalFiles::new(folder, None).unwrap();
-    match import(&model, &options, &external, &onnxc::operators()) {
+    match import(&model, &options, &external, onnxc::operators()) {
         Ok(import) => Said::Accepted {
             rules: import.warnings.iter().map(|warning| warning.rule.id()).collect(),
             notes: import.notes,
@@ -282,7 +282,7 @@ fn every_clause_has_a_row() {
 fn results(model: &str, edit: impl FnOnce(&mut ModelProto), x: &Tensor) -> Tensor {
     let mut model = text::model(model);
     edit(&mut model);
-    let import = import(&model, &ImportOptions::default(), &NoExternalData, &onnxc::operators()).unwrap();
+    let import = import(&model, &ImportOptions::default(), &NoExternalData, onnxc::operators()).unwrap();
     onnxc_ir::interp::run(&import.graph, std::slice::from_ref(x)).unwrap().remove(0)
 }
 

@@ -145,7 +145,7 @@ fn check(model: &ModelProto, own: &[&str], overrides: &[&str], inputs: &[Tensor]
 
 fn import(model: &ModelProto, own: &[&str], overrides: &[&str]) -> graph::Graph {
     let options = ImportOptions { custom_ops: custom_ops(own, overrides), ..Default::default() };
-    onnxc_import::import(model, &options, &NoExternalData, &onnxc::operators()).unwrap().graph
+    onnxc_import::import(model, &options, &NoExternalData, onnxc::operators()).unwrap().graph
 }
 
 /// Shapes and elements, to be compared.
@@ -657,7 +657,7 @@ fn functions_in_rust_have_a_safe_wrapper() {
     let mut custom: CustomOp = "mine.Clip=clip".parse().unwrap();
     custom.addresses = vec![("clip".into(), Address(clip as *const () as usize))];
     let options = ImportOptions { custom_ops: vec![custom], ..Default::default() };
-    let graph = onnxc_import::import(&model, &options, &NoExternalData, &onnxc::operators()).unwrap().graph;
+    let graph = onnxc_import::import(&model, &options, &NoExternalData, onnxc::operators()).unwrap().graph;
     let run = |x: [f32; 3]| interp::run(&graph, &[floats(&[3], &x)]);
     assert_eq!(texts(&run([1.0, 2.0, 3.0]).unwrap()), texts(&[floats(&[3], &[1.0, 2.0, 2.0])]));
     let message = run([1.0, f32::NAN, 3.0]).unwrap_err().to_string();

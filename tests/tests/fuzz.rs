@@ -48,7 +48,7 @@ fn the_corpora_of_the_fuzzers_are_handled() {
     }
     let imported = files("import").into_iter().map(|file| {
         let model = onnxc_proto::decode(Bytes::from(file), &Budget::default()).unwrap();
-        let graph = import(&model, &ImportOptions::default(), &NoExternalData, &onnxc::operators());
+        let graph = import(&model, &ImportOptions::default(), &NoExternalData, onnxc::operators());
         let errors = graph.as_ref().err().into_iter().flatten();
         errors.for_each(|error| assert!(error.kind != Kind::Internal, "{error}"));
         graph.is_ok()

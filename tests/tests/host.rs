@@ -74,7 +74,7 @@ fn sizes_that_data_decide() {
 
 #[test]
 fn ranks_that_the_run_decides() {
-    let graph = import(&any_rank(), &Default::default(), &NoExternalData, &onnxc::operators()).unwrap().graph;
+    let graph = import(&any_rank(), &Default::default(), &NoExternalData, onnxc::operators()).unwrap().graph;
     with_graph(graph, |model, interpreted| {
         for n in 0..4 {
             let x = Tensor::from_slice(&[2, n, 3], &(0..6 * n as i64).collect::<Vec<_>>());
@@ -125,7 +125,7 @@ fn refusals() {
         });
     };
     let any_rank =
-        import(&any_rank(), &Default::default(), &NoExternalData, &onnxc::operators()).unwrap().graph;
+        import(&any_rank(), &Default::default(), &NoExternalData, onnxc::operators()).unwrap().graph;
     let inputs = [Tensor::from_slice(&[2, 1, 3], &[5i64; 6]), Tensor::scalar(false)];
     with_graph(any_rank, |model, interpreted| {
         let shapes = [Some(vec![2, 3]), Some(vec![3])];

@@ -65,7 +65,7 @@ fn check_both(cases: &[Case], folder: &Path) {
 fn import_of(case: &Case, strict: bool) -> Result<Import, Vec<Error>> {
     let bytes = fs::read(case.model()).unwrap();
     let model = onnxc_proto::decode(bytes.into(), &Default::default()).unwrap();
-    import(&model, &ImportOptions { strict, ..Default::default() }, &NoExternalData, &onnxc::operators())
+    import(&model, &ImportOptions { strict, ..Default::default() }, &NoExternalData, onnxc::operators())
 }
 
 #[test]

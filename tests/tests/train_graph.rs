@@ -824,7 +824,7 @@ fn factors_learn_beside_frozen_weights() {
 
 fn plain_outputs(model: &ModelProto, x: &Tensor) -> Vec<f64> {
     let options = ImportOptions::default();
-    let graph = onnxc_import::import(model, &options, &NoExternalData, &onnxc::operators()).unwrap().graph;
+    let graph = onnxc_import::import(model, &options, &NoExternalData, onnxc::operators()).unwrap().graph;
     values(&interp::run(&graph, std::slice::from_ref(x)).unwrap()[0])
 }
 

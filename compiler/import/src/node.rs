@@ -430,7 +430,7 @@ impl<'m> Importer<'m> {
     }
 }
 
-/// Fails where a function would silently take the place of an operator that is known, and where there is none to be replaced.
+/// Fails where `--custom-op` names a known operator, and where `--override` names an unknown one.
 fn check_override(custom: &CustomOp, known: bool) -> Result<()> {
     let (domain, name) = (domain_name(&custom.domain), &custom.name);
     let message = match (custom.overrides, known) {

@@ -67,17 +67,18 @@ impl Functions {
     /// Finds the addresses of functions. Fails where there are libraries and none has one.
     pub fn resolve(&self, all: &mut [CustomOp]) -> Result<()> {
         for custom in all {
-            let symbols = std::iter::once(&custom.function).chain(&custom.shapes);
-            let found = symbols.filter_map(|symbol| Some((symbol.clone(), self.address(symbol)?)));
-            custom.addresses = found.collect();
-            // The linker would say so in other words.
-            let missing = std::iter::once(&custom.function)
-                .chain(&custom.shapes)
-                .find(|symbol| self.address(symbol).is_none());
-            if let (Some(symbol), false) = (missing, self.libraries.is_empty()) {
-                let libraries: Vec<String> =
-                    self.paths.iter().map(|path| path.display().to_string()).collect();
-                return Err(usage(format!("no function `{symbol}` is in {}", libraries.join(", "))));
+            custom.addresses.clear();
+            for symbol in std::iter::once(&custom.function).chain(&custom.shapes) {
+                match self.address(symbol) {
+                    Some(address) => custom.addresses.push((symbol.clone(), address)),
+                    None if self.libraries.is_empty() => {}
+                    // The linker would say so in other words.
+                    None => {
+                        let libraries: Vec<String> =
+                            self.paths.iter().map(|path| path.display().to_string()).collect();
+                        return Err(usage(format!("no function `{symbol}` is in {}", libraries.join(", "))));
+                    }
+                }
             }
         }
         Ok(())

@@ -204,7 +204,7 @@ impl Session {
     /// The graph as imported, without any pass.
     pub fn import(&self) -> std::result::Result<Import, Problems> {
         let proto = self.decode().map_err(one)?;
-        import::import(&proto, &self.import, &self.source.external, &crate::operators())
+        import::import(&proto, &self.import, &self.source.external, crate::operators())
     }
 
     pub fn frontend(

@@ -11,7 +11,7 @@ use onnxc_proto::{AttributeProto, GraphProto, ModelProto, build};
 const RUST: &[&str] = &["Some(", "None", "Ok(", "Err(", "::", "{ ", " }", "Const(", "Sym(", "Letter", "NaN)"];
 
 fn errors_of(model: &ModelProto) -> Vec<Error> {
-    import(model, &ImportOptions::default(), &NoExternalData, &onnxc::operators()).err().unwrap_or_default()
+    import(model, &ImportOptions::default(), &NoExternalData, onnxc::operators()).err().unwrap_or_default()
 }
 
 /// Every operator, with inputs of several ranks and each attribute in turn left out, of another kind or of another value.
@@ -174,7 +174,7 @@ fn values(name: &str, kind: AttrKind) -> Vec<AttributeProto> {
 /// Texts of the errors of a graph.
 fn texts(version: i64, graph: GraphProto) -> Vec<String> {
     let options = ImportOptions { strict: true, ..ImportOptions::default() };
-    let errors = import(&build::model(version, graph), &options, &NoExternalData, &onnxc::operators())
+    let errors = import(&build::model(version, graph), &options, &NoExternalData, onnxc::operators())
         .err()
         .unwrap_or_default();
     errors.iter().map(ToString::to_string).collect()

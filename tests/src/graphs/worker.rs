@@ -203,7 +203,7 @@ fn prepare(model: Bytes, way: &Way, name: &str, object: &Path) -> Result<Code, V
     if way.cpu == "interpreter" {
         let proto = onnxc::decode(model).map_err(one)?;
         return Ok(Code::Graph(Box::new(
-            onnxc_import::import(&proto, &import, &NoExternalData, &onnxc::operators())?.graph,
+            onnxc_import::import(&proto, &import, &NoExternalData, onnxc::operators())?.graph,
         )));
     }
     let target = Target::host().and_then(|host| Target::new(host.triple, Some(way.cpu.as_str())));

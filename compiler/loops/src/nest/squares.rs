@@ -19,11 +19,10 @@ const MOST_OPERANDS: usize = 4;
 /// Along a piece of fewer elements the original loops run.
 const LEAST_PIECE: usize = 4;
 
-/// A transposed operand: its elements as they are loaded, and as its square holds them.
+/// A transposed operand: where its elements are loaded from, and its squares.
 struct Operand {
     buf: Buf,
     index: Index,
-    dtype: DType,
     /// As in memory, and turned.
     square: [Buf; 2],
 }
@@ -64,7 +63,7 @@ impl Nest {
                     let len = Dim::from(side * side);
                     kernel.buffers.push(Buffer { name: name.into(), dtype, len, access: Access::Frame })
                 });
-                Operand { buf, index, dtype, square }
+                Operand { buf, index, square }
             })
             .collect();
         let squares = Squares { nest: self, operands, side, at, target, goal };
@@ -264,7 +263,6 @@ impl Squares<'_> {
         let mut stmts = over(Some(&(y, column.length.clone())), LoopKind::Serial, copy);
         let [y, x] = ["y", "x"].map(|name| kernel.loop_var(name));
         let value = Expr::Load { buf: rows, index: place(x, y) };
-        debug_assert_eq!(kernel.buffers[rows].dtype, operand.dtype);
         let turn = vec![Stmt::Store { buf: columns, index: place(y, x), value }];
         let turn = over(Some(&(x, column.length.clone())), LoopKind::Unrolled, turn);
         stmts.extend(over(Some(&(y, row.length.clone())), LoopKind::Serial, turn));

@@ -68,7 +68,7 @@ impl StepWriter<'_, '_> {
         self.b.store(Place::At { ty, base, offset }, value);
     }
 
-    /// An address for a field: a null pointer where there is none.
+    /// Stores an address in a field, or a null pointer for `None`.
     fn set_address(&mut self, base: Value, offset: i64, address: Option<Value>) {
         match address {
             Some(address) => self.set(base, offset, Type::Ptr, address),
