@@ -45,7 +45,7 @@ pub struct CustomOp {
 }
 
 fn usage<T>(message: String) -> Result<T> {
-    Err(Error::new(Stage::Import, Kind::Usage, message))
+    Err(crate::usage(message))
 }
 
 /// Whether C has such names.

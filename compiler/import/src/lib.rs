@@ -191,6 +191,11 @@ fn import_with(
         .or_else(|errors| lengths::search(model, options, external, table, &errors).ok_or(errors))
 }
 
+/// An error of what the caller asks for, not of the model.
+fn usage(message: String) -> Error {
+    Error::new(Stage::Import, Kind::Usage, message)
+}
+
 /// Key of a function: (domain, name, overload).
 type FunctionKey<'m> = (&'m str, &'m str, &'m str);
 

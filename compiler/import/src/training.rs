@@ -15,7 +15,8 @@ use super::names::first_few;
 use super::tensor::Constants;
 use super::validate::{self, defined_values};
 use super::{DimPin, ExternalData, Import, ImportOptions, Importer, Warning, as_errors, import_with};
-use onnxc_ir::error::{Error, Kind, Result, Stage};
+use crate::usage;
+use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::state::Choice;
 use onnxc_ir::graph::state::shared::{Shared, Uses, share};
 use onnxc_ir::graph::{DType, Graph};
@@ -187,10 +188,6 @@ pub(super) fn import(
         Some(graph) => Ok(Import { graph, notes, warnings, entries }),
         None => Err(vec![Error::internal(Stage::Import, "the model's own graph has gone")]),
     }
-}
-
-fn usage(message: String) -> Error {
-    Error::new(Stage::Import, Kind::Usage, message)
 }
 
 fn malformed(message: String) -> Error {

@@ -11,7 +11,8 @@ use onnxc_proto::{GraphProto, TypeProto, ValueInfoProto, type_proto};
 use super::ImportOptions;
 use super::shapes::InputShape;
 use super::tensor::dtype;
-use onnxc_ir::error::{Error, Kind, Result, Stage};
+use crate::usage;
+use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::{DType, Dim, Graph, Sym, Symbol, TensorType};
 use onnxc_ir::rules::Rule;
 use onnxc_ir::words::{did_you_mean, nearest};
@@ -44,10 +45,6 @@ impl FromStr for DimPin {
             usage(format!("`{text}` must be SYMBOL=N or INPUT:AXIS=N, with a size N of zero or more"))
         })
     }
-}
-
-fn usage(message: String) -> Error {
-    Error::new(Stage::Import, Kind::Usage, message)
 }
 
 /// A dim as the model writes it.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use onnxc_ir::error::{Error, Kind, Result, Stage};
+use onnxc_ir::error::Result;
 use onnxc_ir::graph::DType;
 use onnxc_ir::words::did_you_mean;
 use onnxc_proto::{GraphProto, NodeProto, TensorProto, build};
@@ -14,6 +14,7 @@ use super::parameters::{constant, permuted};
 use super::writer::{Writer, floats, zeros};
 use crate::normal_domain;
 use crate::scope::definers;
+use crate::usage;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Lora {
@@ -36,10 +37,6 @@ struct Site {
     dims: (i64, i64),
     /// Of the activations.
     dtype: DType,
-}
-
-fn usage(message: String) -> Error {
-    Error::new(Stage::Import, Kind::Usage, message)
 }
 
 /// Puts factors beside the weights that are meant, among those of nodes that a loss depends on.

@@ -1,6 +1,6 @@
 //! Losses, as nodes behind a value of the model.
 
-use onnxc_ir::error::{Error, Kind, Result, Stage};
+use onnxc_ir::error::Result;
 use onnxc_ir::graph::DType;
 use onnxc_proto::{ValueInfoProto, build};
 
@@ -48,7 +48,7 @@ const HAS_LOSS: i64 = 12;
 const HAS_ONE_HOT: i64 = 9;
 
 fn usage<T>(message: String) -> Result<T> {
-    Err(Error::new(Stage::Import, Kind::Usage, message))
+    Err(crate::usage(message))
 }
 
 /// Writes the loss of a value. `class_axis` counts from the end where it is negative.

@@ -33,7 +33,8 @@ use super::names::first_few;
 use super::scope::{bodies, definers};
 use super::types::is_untyped;
 use super::{ExternalData, Import, ImportOptions, Warning, import, normal_domain};
-use onnxc_ir::error::{Error, Kind, Result, Stage};
+use crate::usage;
+use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType;
 use onnxc_ir::words::did_you_mean;
 use onnxc_ops::Table;
@@ -106,10 +107,6 @@ const IR_VERSION: i64 = 7;
 const BROADCASTS: i64 = 7;
 /// Tensors named in a note.
 const NAMED: usize = 6;
-
-fn usage(message: String) -> Error {
-    Error::new(Stage::Import, Kind::Usage, message)
-}
 
 fn bound(key: &str, value: &str) -> StringStringEntryProto {
     StringStringEntryProto { key: Some(key.to_string()), value: Some(value.to_string()) }

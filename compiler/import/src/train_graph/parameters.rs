@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use onnxc_ir::error::{Error, Kind, Result, Stage};
+use onnxc_ir::error::Result;
 use onnxc_ir::graph::DType;
 use onnxc_ir::words::did_you_mean;
 use onnxc_proto::{GraphProto, NodeProto, TensorProto};
@@ -12,6 +12,7 @@ use super::optimizer::Parameter;
 use crate::normal_domain;
 use crate::order::free_names;
 use crate::scope::{bodies, definers};
+use crate::usage;
 
 /// What a tensor is to a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,10 +99,6 @@ pub struct Choice<'o> {
     pub freeze: &'o [String],
     /// Tensors that learn without being named; the others do only where they are. Without it all do that are weights.
     pub only: Option<&'o HashSet<String>>,
-}
-
-fn usage(message: String) -> Error {
-    Error::new(Stage::Import, Kind::Usage, message)
 }
 
 /// The tensors that are to learn, in the order of the initializers, and for those of the others that might be meant why they do not.
