@@ -34,6 +34,7 @@ mod steps;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod unmerge;
 mod weights;
 mod winograd;
 
@@ -128,6 +129,8 @@ pub const PASSES: &[PassDef] = &[
     row("matmul", matmul::run, 1, "bring contractions to one form"),
     // Before selections become views of views.
     row("regions", regions::run, 1, "compute only the region of a value that is read"),
+    // Before layouts are chosen.
+    row("unmerge", unmerge::run, 1, "reductions over merged axes over the axes themselves"),
     row("movement", movement::run, 1, "compose views and cancel transposes"),
     row("bn_fold", bn_fold::run, 1, "fold constant scales and shifts into weights"),
     row("hoist", hoist::run, 1, "move loop invariants out of scans"),

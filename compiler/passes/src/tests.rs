@@ -102,6 +102,24 @@ impl Net {
         self.b().binary(BinaryFn::Add, y, shift)
     }
 
+    /// As exporters write it: an instance normalization of a reshaped image.
+    fn group_norm(&mut self, x: ValueId, groups: usize) -> Result<ValueId> {
+        let shape = self.graph.ty(x).static_shape().unwrap();
+        let inner = shape[1..].iter().product::<usize>() / groups;
+        let (scale, shift) = (self.weights(&[shape[1], 1, 1]), self.weights(&[shape[1], 1, 1]));
+        let y = self.b().reshape(x, dims(&[shape[0], groups, inner]))?;
+        let mean = self.b().mean(y, &[2])?;
+        let y = self.b().binary(BinaryFn::Sub, y, mean)?;
+        let square = self.b().binary(BinaryFn::Mul, y, y)?;
+        let variance = self.b().mean(square, &[2])?;
+        let variance = self.b().binary_scalar(BinaryFn::Add, variance, 1e-5)?;
+        let deviation = self.b().unary(UnaryFn::Sqrt, variance)?;
+        let y = self.b().binary(BinaryFn::Div, y, deviation)?;
+        let y = self.b().reshape(y, dims(&shape))?;
+        let y = self.b().binary(BinaryFn::Mul, y, scale)?;
+        self.b().binary(BinaryFn::Add, y, shift)
+    }
+
     fn relu(&mut self, x: ValueId) -> Result<ValueId> {
         self.b().binary_scalar(BinaryFn::Max, x, 0.0)
     }
@@ -210,6 +228,22 @@ fn residual_network_runs_channels_last() -> Result<()> {
     assert_eq!((count(&graph, "sub"), count(&graph, "mul")), (0, 1));
     // One bias per convolution and dense layer, two residual sums.
     assert_eq!(count(&graph, "add"), 7 + 2);
+    Ok(())
+}
+
+#[test]
+fn normalized_groups_of_channels_run_channels_last() -> Result<()> {
+    let mut net = Net::new();
+    let x = net.input(&[2, 3, 9, 7]);
+    let x = net.conv(x, 12, 3, 1)?;
+    let y = net.group_norm(x, 4)?;
+    let y = net.relu(y)?;
+    let y = net.conv(y, 12, 3, 1)?;
+    let y = net.group_norm(y, 2)?;
+    let y = net.b().binary(BinaryFn::Add, x, y)?;
+    let y = net.classify(y, 5)?;
+    let graph = net.optimised(&[y]);
+    assert_eq!(count(&graph, "transpose"), 1);
     Ok(())
 }
 
