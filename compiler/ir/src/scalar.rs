@@ -25,6 +25,9 @@ macro_rules! named_enum {
     };
 }
 
+/// Below, a power of two is nearer to 2^-127 than to 2^-126, the smallest normal one of f32: -126.5 ln 2.
+pub const DECAY_LEAST: f32 = -87.683_12;
+
 named_enum! {
     /// Functions of one operand; the result has the operand's dtype unless stated otherwise.
     UnaryFn {
@@ -41,6 +44,8 @@ named_enum! {
         /// 1 / x.
         Recip = "recip",
         Exp = "exp",
+        /// exp(min(x, 0)), but 0 below [`DECAY_LEAST`], so that few results are subnormal, which are slow to compute with.
+        Decay = "decay",
         Log = "log",
         /// log(1 + x), accurate near 0.
         Log1p = "log1p",

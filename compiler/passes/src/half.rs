@@ -19,10 +19,10 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::Options;
-use crate::rewrite::{bodies, operation, producer, rewrite};
+use crate::rewrite::{bodies, operation, producer, rewrite, softmax};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{Builder, DType, Dim, Graph, MapFn, Node, NodeId, Op, OriginId, RhsLayout, ValueId};
-use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
+use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     let (exact, kept_above) = (options.exact, options.pack.kept_above);
@@ -225,18 +225,6 @@ fn is_repeated(b: &Builder, y: ValueId, x: ValueId) -> bool {
         || y_shape.iter().zip(&x_shape[leading..]).any(repeats)
 }
 
-/// The exponentials and their sums of a softmax in f32, whose result this is. One of the exponentials of a sum is 1.
-fn softmax(graph: &Graph, result: ValueId) -> Option<(ValueId, ValueId)> {
-    let (Op::Map(MapFn::Binary(BinaryFn::Div)), &[exp, sum]) = operation(graph, result)? else { return None };
-    let (Op::Reduce { op: ReduceFn::Sum, axes }, &[summed]) = operation(graph, sum)? else { return None };
-    let (Op::Map(MapFn::Unary(UnaryFn::Exp)), &[shifted]) = operation(graph, exp)? else { return None };
-    let (Op::Map(MapFn::Binary(BinaryFn::Sub)), &[x, most]) = operation(graph, shifted)? else { return None };
-    let (Op::Reduce { op: ReduceFn::Max, axes: known }, &[all]) = operation(graph, most)? else {
-        return None;
-    };
-    (summed == exp && all == x && known == axes).then_some((exp, sum))
-}
-
 /// Whether an operation only moves elements of its operands.
 fn moves(op: &Op) -> bool {
     op.is_view() || matches!(op, Op::Pad { .. } | Op::Concat { .. })
@@ -248,6 +236,7 @@ mod tests {
     use crate::{PackPolicy, dce};
     use onnxc_ir::graph::{Origin, Tensor, TensorType};
     use onnxc_ir::interp;
+    use onnxc_ir::scalar::ReduceFn;
     use onnxc_ops::softmax::softmax_along;
 
     /// The elements of a value of 3 x 4 in another order.

@@ -32,6 +32,7 @@ mod regions;
 mod rewrite;
 mod steps;
 mod tables;
+mod tails;
 #[cfg(test)]
 mod tests;
 mod unmerge;
@@ -149,6 +150,7 @@ pub const PASSES: &[PassDef] = &[
     // Behind those that round: every sum of these floats must stay exact.
     row("integers", integers::run, 1, "products of small integers as exact products of floats"),
     row("mul_add", mul_add::run, 1, "products and sums that are rounded to integers, in one operation"),
+    row("tails", tails::run, 1, "zeros for what is next to nothing in a softmax that products read"),
     row("pack", pack::run, 0, "lay out right-hand sides of contractions as column panels"),
     row("panels", panels::run, 1, "keep states that products read as right-hand sides in their panels"),
     row("constants", constants::run, 1, "compute what depends on constants alone"),

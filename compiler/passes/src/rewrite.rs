@@ -8,10 +8,24 @@ use cranelift_entity::SecondaryMap;
 use crate::{Options, Pass};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{Builder, Constant, Def, Dim, Graph, MapFn, Node, NodeId, Op, ValueId};
-use onnxc_ir::scalar::{BinaryFn, ReduceFn};
+use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 /// Uses of each value by live nodes and outputs.
 pub type Uses = SecondaryMap<ValueId, u32>;
+
+/// Of each value the places in the order where it is read.
+pub type Readers = SecondaryMap<ValueId, Vec<usize>>;
+
+/// The readers of each value.
+pub fn readers(graph: &Graph) -> Readers {
+    let mut readers = Readers::default();
+    for (place, &id) in graph.order.iter().enumerate() {
+        for &input in &graph.nodes[id].inputs {
+            readers[input].push(place);
+        }
+    }
+    readers
+}
 
 /// Walks the live nodes in order. For each node with one result, whose operands are already replaced,
 /// `rule` may build something else and give the value that takes the result's place. A value of another type
@@ -115,6 +129,18 @@ pub fn sum_of_products<'g>(graph: &'g Graph, node: &'g Node) -> Option<([ValueId
     let product = producer(graph, node.inputs[0])?;
     let [a, b] = product.inputs[..] else { return None };
     (product.op == Op::Map(MapFn::Binary(BinaryFn::Mul))).then_some(([a, b], axes))
+}
+
+/// The exponentials and their sums of a softmax, whose result this is. One of the exponentials of a sum is 1.
+pub fn softmax(graph: &Graph, result: ValueId) -> Option<(ValueId, ValueId)> {
+    let (Op::Map(MapFn::Binary(BinaryFn::Div)), &[exp, sum]) = operation(graph, result)? else { return None };
+    let (Op::Reduce { op: ReduceFn::Sum, axes }, &[summed]) = operation(graph, sum)? else { return None };
+    let (Op::Map(MapFn::Unary(UnaryFn::Exp)), &[shifted]) = operation(graph, exp)? else { return None };
+    let (Op::Map(MapFn::Binary(BinaryFn::Sub)), &[x, most]) = operation(graph, shifted)? else { return None };
+    let (Op::Reduce { op: ReduceFn::Max, axes: known }, &[all]) = operation(graph, most)? else {
+        return None;
+    };
+    (summed == exp && all == x && known == axes).then_some((exp, sum))
 }
 
 /// Constants with at most this many elements are looked at.

@@ -8,9 +8,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
-use cranelift_entity::SecondaryMap;
-
-use crate::rewrite::{bodies, is_one, producer, reshape_groups, rewrite};
+use crate::rewrite::{Readers, bodies, is_one, producer, readers, reshape_groups, rewrite};
 use crate::{Options, dce};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{Builder, Dim, Graph, NodeId, Op, ValueId};
@@ -38,19 +36,6 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         dce::sweep(graph);
     }
     bodies(graph, options, run)
-}
-
-/// Of each value the places in the order where it is read.
-type Readers = SecondaryMap<ValueId, Vec<usize>>;
-
-fn readers(graph: &Graph) -> Readers {
-    let mut readers = Readers::default();
-    for (place, &id) in graph.order.iter().enumerate() {
-        for &input in &graph.nodes[id].inputs {
-            readers[input].push(place);
-        }
-    }
-    readers
 }
 
 /// What is computed of a value whose axes were merged, up to the reshapes that split them again.

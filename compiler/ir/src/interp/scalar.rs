@@ -52,6 +52,17 @@ macro_rules! float_work {
                     UnaryFn::Sqrt => |x| x.sqrt(),
                     UnaryFn::Recip => |x| 1.0 / x,
                     UnaryFn::Exp => |x| (x as $wide).exp() as $float,
+                    UnaryFn::Decay => |x| match (x as $wide) < <$wide>::from(scalar::DECAY_LEAST) {
+                        true => 0.0,
+                        // Not `min`, which leaves NaN out.
+                        false => {
+                            if x > 0.0 {
+                                1.0
+                            } else {
+                                (x as $wide).exp() as $float
+                            }
+                        }
+                    },
                     UnaryFn::Log => |x| (x as $wide).ln() as $float,
                     UnaryFn::Log1p => |x| (x as $wide).ln_1p() as $float,
                     UnaryFn::Expm1 => |x| (x as $wide).exp_m1() as $float,

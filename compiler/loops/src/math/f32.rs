@@ -16,7 +16,7 @@ const TINY: f32 = 1.490_116_1e-8;
 /// Functions with an expansion in f32.
 pub(super) fn has(op: UnaryFn) -> bool {
     use UnaryFn::*;
-    matches!(op, Exp | Expm1 | Log | Log1p | Tanh | Erf | Sigmoid)
+    matches!(op, Exp | Decay | Expm1 | Log | Log1p | Tanh | Erf | Sigmoid)
 }
 
 impl Math<'_> {
@@ -25,6 +25,7 @@ impl Math<'_> {
         let x = self.bind(x.clone());
         Some(match op {
             UnaryFn::Exp => self.exp32(x),
+            UnaryFn::Decay => self.decay32(x),
             UnaryFn::Expm1 => self.expm1_32(x),
             UnaryFn::Log => self.log32(x),
             UnaryFn::Log1p => self.log1p32(x),
@@ -50,6 +51,14 @@ impl Math<'_> {
         let first = power_of_two32(half.clone());
         let second = power_of_two32(sub(n, half));
         mul(mul(p, first), second)
+    }
+
+    /// As [`Self::exp32`] of an `x` of at most 0: the power of two is applied at once, and the bits of 2^-127 are those of 0.
+    fn decay32(&mut self, x: Expr) -> Expr {
+        let x = self.bind(clamp(x, -88.0, 0.0));
+        let n = self.bind(round(mul(x.clone(), c32(LOG2_E))));
+        let p = self.fraction32(x, n.clone(), 1.0);
+        mul(p, power_of_two32(small_int(n)))
     }
 
     /// `e^x - 1` as `2^n (1 + g + g^2 q(g)) - 1`, within 0.96 ULP (all f32, fused and not); `n` is 0 up to 1/2, where the difference

@@ -1,6 +1,7 @@
 //! Functions of f64. Coefficients are those of the Cephes library, unless a function says otherwise.
 
 use super::*;
+use onnxc_ir::scalar::DECAY_LEAST;
 
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E, PI};
 
@@ -9,6 +10,10 @@ impl Math<'_> {
         let x = self.bind(x);
         match op {
             UnaryFn::Exp => self.exp64(x),
+            UnaryFn::Decay => {
+                let power = self.exp64(Expr::binary(BinaryFn::Min, x.clone(), c64(0.0)));
+                select(lt(x, c64(f64::from(DECAY_LEAST))), c64(0.0), power)
+            }
             UnaryFn::Log => self.log64(x),
             UnaryFn::Log1p => self.log1p64(x),
             UnaryFn::Expm1 => self.expm1_64(x),

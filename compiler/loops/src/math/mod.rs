@@ -54,7 +54,8 @@ fn is_elementary(op: UnaryFn) -> bool {
     use UnaryFn::*;
     matches!(
         op,
-        Exp | Log
+        Exp | Decay
+            | Log
             | Log1p
             | Expm1
             | Sin

@@ -84,6 +84,7 @@ fn f32_functions_are_accurate_to_a_few_ulp() {
     use UnaryFn::*;
     for (op, low, high, bound) in [
         (Exp, -110.0, 95.0, 2.0),
+        (Decay, -87.0, 10.0, 2.0),
         (Log, 0.0, 1e30, 2.0),
         (Tanh, -12.0, 12.0, 4.0),
         (Erf, -6.0, 6.0, 2.0),
@@ -167,6 +168,7 @@ fn f64_functions_are_accurate() {
     use UnaryFn::*;
     for (op, low, high, bound) in [
         (Exp, -740.0, 709.0, 2.0),
+        (Decay, -740.0, 709.0, 2.0),
         (Log, 0.0, 1e300, 3.0),
         (Tanh, -25.0, 25.0, 8.0),
         (Erf, -7.0, 7.0, 3.0),
@@ -195,7 +197,7 @@ fn special_values() {
     let mut specials = vec![0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1.0, -1.0, 1e-40, -1e-40];
     specials.extend([-1.5, -3e38, 3e38, 88.72, 88.73, -20.0, -104.0, 1e-45, -1e-45]);
     for dtype in [DType::F32, DType::F64] {
-        for op in [Exp, Log, Tanh, Erf, Sigmoid, Atan, Sinh, Cosh, Asinh, Log1p, Expm1] {
+        for op in [Exp, Decay, Log, Tanh, Erf, Sigmoid, Atan, Sinh, Cosh, Asinh, Log1p, Expm1] {
             let (error, at) = worst(op, dtype, &specials);
             assert!(error <= 2.0, "{op} of {at} in {dtype}: {error} ULP");
         }

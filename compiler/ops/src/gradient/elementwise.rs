@@ -59,7 +59,7 @@ impl Rule<'_, '_> {
                 let product = by(self, square)?;
                 self.b.unary(UnaryFn::Neg, product)?
             }
-            UnaryFn::Exp => by(self, y)?,
+            UnaryFn::Exp | UnaryFn::Decay => by(self, y)?,
             UnaryFn::Log => over(self, x)?,
             UnaryFn::Log1p => {
                 let sum = self.b.binary(BinaryFn::Add, one, x)?;

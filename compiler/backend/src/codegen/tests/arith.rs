@@ -9,6 +9,7 @@ use onnxc_ir::scalar::{BinaryFn, CompareFn, UnaryFn};
 
 const TRANSCENDENTAL: &[UnaryFn] = &[
     UnaryFn::Exp,
+    UnaryFn::Decay,
     UnaryFn::Log,
     UnaryFn::Log1p,
     UnaryFn::Expm1,
