@@ -324,6 +324,12 @@ impl Dim {
         if *other == Dim::ONE || other.is_broadcast_to(self) {
             return self.clone();
         }
+        if other.is_part_of(self) {
+            return self.clone();
+        }
+        if self.is_part_of(other) {
+            return other.clone();
+        }
         if [self, other].iter().all(|dim| dim.bounds().0.is_some_and(|low| low > 0)) {
             return self.max_dim(other);
         }
@@ -339,6 +345,14 @@ impl Dim {
             }
             _ => false,
         }
+    }
+
+    /// Whether the dim is `min(whole, limit)` with a limit of 1 at least, as the size of a slice is. It broadcasts with the whole only
+    /// where it is that, or 1, and then to the whole.
+    fn is_part_of(&self, whole: &Dim) -> bool {
+        let is_positive = |dim: &Dim| dim.bounds().0.is_some_and(|low| low > 0);
+        self.extremes(false)
+            .is_some_and(|(a, b)| (a == whole && is_positive(b)) || (b == whole && is_positive(a)))
     }
 
     /// The two operands, when the dim is exactly a minimum (`max` false) or a maximum.
@@ -883,6 +897,20 @@ mod tests {
         let few = s(0).min_dim(&Dim::from(3i64));
         assert_eq!(more(0).min_dim(&Dim::from(4i64)).broadcast(&few).bounds(), (Some(0), Some(4)));
         assert_eq!(both.upper(&|_| Some(Some(Dim::from(6i64)))), Some(Dim::from(6i64)));
+    }
+
+    #[test]
+    fn what_is_sliced_broadcasts_to_the_whole() {
+        for limit in [1i64, 512] {
+            let part = s(0).min_dim(&Dim::from(limit));
+            assert_eq!((part.broadcast(&s(0)), s(0).broadcast(&part)), (s(0), s(0)));
+        }
+        let part = s(0).min_dim(&(s(1) + Dim::ONE));
+        assert_eq!((part.broadcast(&s(0)), s(0).broadcast(&part)), (s(0), s(0)));
+        // A limit that may be 0 leaves nothing of 1; another size is another size.
+        for (part, whole) in [(s(0).min_dim(&s(1)), s(0)), (s(0).min_dim(&Dim::from(512i64)), s(1))] {
+            assert!(part.broadcast(&whole).to_string().contains("broadcast"));
+        }
     }
 
     #[test]
