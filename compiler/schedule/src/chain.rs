@@ -219,15 +219,23 @@ impl<'a> Finder<'a> {
                 && self.readers[self.grouping.storage(scores)] == 1
                 && self.stays_in_row(read, rows);
             let groups = [first, rows_id, last];
-            let fits = fits && groups.iter().all(|&id| self.is_of(given.dtype, &self.grouping.groups[id]));
+            let types = [given.dtype, DType::Bool];
+            // What the last one computes of its sums may be rounded behind them.
+            let rounded = [given.dtype, DType::Bool, DType::BF16, DType::F16];
+            let allowed = [&types[..], &types, &rounded];
+            let fits = fits
+                && groups
+                    .iter()
+                    .zip(allowed)
+                    .all(|(&id, types)| self.is_of(types, &self.grouping.groups[id]));
             fits.then_some(Chain { groups, scores, read, weights, lhs, reshapes })
         })
     }
 
-    /// Whether a group reads and computes values of one type only, and conditions. A kernel is compiled as a whole: a stage
+    /// Whether a group reads and computes values of these types only. A kernel is compiled as a whole: a stage
     /// that computes conditions from indices would keep the contractions from the widest vectors.
-    fn is_of(&self, dtype: DType, group: &Group) -> bool {
-        let is = |value: &ValueId| [dtype, DType::Bool].contains(&self.graph.ty(*value).dtype);
+    fn is_of(&self, types: &[DType], group: &Group) -> bool {
+        let is = |value: &ValueId| types.contains(&self.graph.ty(*value).dtype);
         group.inputs.iter().all(is)
             && group.nodes.iter().all(|&node| self.graph.nodes[node].outputs.iter().all(is))
     }

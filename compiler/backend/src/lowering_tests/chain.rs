@@ -51,6 +51,8 @@ struct Case {
     mask: Mask,
     rows: Rows,
     nr: usize,
+    /// What an f32 result is rounded to behind the sums.
+    rounded: Option<DType>,
 }
 
 /// A graph while it is made, and what it will run on.
@@ -154,6 +156,7 @@ fn attention(case: &Case, seed: u64) -> Draft {
     let mut b = draft.build();
     let y = b.reshape(y, dims(&lead(&heads, &[&q, &columns]))).unwrap();
     let y = b.binary(BinaryFn::Add, y, more).unwrap();
+    let y = b.cast(y, case.rounded.unwrap_or(dtype)).unwrap();
     draft.graph.outputs.push(("y".into(), y));
     draft
 }
@@ -269,7 +272,7 @@ fn check(case: &Case, seed: u64) {
     let chained = usize::from(case.dtype != DType::F16);
     assert_eq!((chains(&one), chains(&several)), (chained, 0), "{case:?}\n{}", one.text(&graph));
     let wanted = interp::run(&graph, &inputs).unwrap();
-    let by = if case.dtype == DType::F16 { 1e-2 } else { 1e-4 };
+    let by = if case.dtype == DType::F16 || case.rounded.is_some() { 1e-2 } else { 1e-4 };
     for target in targets() {
         let expected = compiled(&graph, &several, &inputs, &target, &[1]).remove(0);
         for got in compiled(&graph, &one, &inputs, &target, &[1, 2, 3, 5, 16]) {
@@ -292,6 +295,7 @@ fn plain(q: usize, k: usize) -> Case {
         mask: Mask::None,
         rows: Rows::Softmax,
         nr: 16,
+        rounded: None,
     }
 }
 
@@ -332,6 +336,7 @@ fn all_kinds_of_attention() {
             mask: [Mask::None, Mask::Keys, Mask::Full, Mask::Chosen, Mask::Flags][pick(5)],
             rows: [Rows::Softmax, Rows::Softmax, Rows::Gated, Rows::Twice][pick(4)],
             nr: [8, 16, 32][pick(3)],
+            rounded: None,
         };
         check(&case, number);
     }
@@ -343,6 +348,9 @@ fn long_rows() {
     check(&Case { depth: 512, columns: 20, ..plain(30, 1024) }, 1);
     check(&Case { columns: 33, symbolic: true, mask: Mask::Chosen, ..plain(61, 700) }, 2);
     check(&Case { mask: Mask::Flags, ..plain(40, 300) }, 3);
+    for rounded in [DType::BF16, DType::F16] {
+        check(&Case { columns: 33, rounded: Some(rounded), ..plain(40, 300) }, 4);
+    }
 }
 
 /// Every access of the loop nests is checked by the interpreter.
