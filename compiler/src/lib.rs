@@ -34,6 +34,7 @@ use bytes::Bytes;
 use onnxc_backend::codegen::kernels::Kernels;
 use onnxc_import as import;
 use onnxc_import::training::Role;
+use onnxc_ir::graph::arrangement::Arrangement;
 use onnxc_ir::graph::{Graph, borders};
 use onnxc_object::emit::Source;
 use onnxc_object::{emit, host};
@@ -56,6 +57,8 @@ pub struct Options {
     /// What the operands of products of floats are rounded to.
     pub precision: Precision,
     pub import: ImportOptions,
+    /// Of a model with a device configuration ([`ImportOptions::configuration`]): the rank to compile.
+    pub rank: Option<usize>,
     /// Compile in a call of `step_done` after every step.
     pub profile: bool,
     /// Records for unwinders, where those of the system can do without (`.eh_frame` of ELF objects): for debuggers, crash handlers and
@@ -74,6 +77,7 @@ impl Options {
             goal: Goal::Speed,
             precision: Precision::F32,
             import: ImportOptions::default(),
+            rank: None,
             profile: false,
             unwind: true,
         }
@@ -257,10 +261,15 @@ pub fn frontend(
     let proto = decode(model).map_err(|error| vec![error])?;
     observer.stage("decode", start.elapsed());
     let start = Instant::now();
-    let import::Import { graph, notes, warnings, entries: imported } =
+    let import::Import { mut graph, notes, warnings, entries: imported, devices } =
         import::import(&proto, &options.import, external, operators())?;
     drop(proto);
     observer.stage("import", start.elapsed());
+    if let Some(devices) = devices {
+        let start = Instant::now();
+        graph = share(&graph, &devices, options.rank).map_err(|error| vec![error])?;
+        observer.stage("partition", start.elapsed());
+    }
     let (graph, program) = optimize(graph, options, observer).map_err(|error| vec![error])?;
     let mut entries = vec![];
     for entry in imported {
@@ -269,6 +278,35 @@ pub fn frontend(
         entries.push(EntryFrontend { suffix, role, graph, program });
     }
     Ok(Frontend { graph, program, notes, warnings, entries })
+}
+
+/// The graph of one rank.
+fn share(graph: &Graph, devices: &Arrangement, rank: Option<usize>) -> Result<Graph> {
+    let usage = |message: String| Error::new(Stage::Import, Kind::Usage, message);
+    let (name, ranks) = (&devices.name, devices.ranks);
+    let Some(rank) = rank else {
+        return Err(usage(format!("device configuration `{name}` has {ranks} ranks, and none is chosen")));
+    };
+    if rank >= ranks {
+        return Err(usage(format!("there is no rank {rank}: device configuration `{name}` has {ranks}")));
+    }
+    Ok(onnxc_partition::partition(graph, devices)?.graphs.swap_remove(rank))
+}
+
+/// How a device configuration arranges a model: a line about all ranks, and one about what each holds and sends.
+#[doc(hidden)]
+pub fn ranks(
+    model: Bytes,
+    external: &dyn ExternalData,
+    options: &Options,
+) -> std::result::Result<Vec<String>, Vec<Error>> {
+    let proto = decode(model).map_err(|error| vec![error])?;
+    let import::Import { graph, devices, .. } =
+        import::import(&proto, &options.import, external, operators())?;
+    let Some(devices) = devices else { return Ok(vec![]) };
+    let partition = onnxc_partition::partition(&graph, &devices).map_err(|error| vec![error])?;
+    let of_rank = |graph: &Graph| onnxc_partition::Holding::of(graph).map(|own| own.text(graph));
+    Ok(partition.arrangement.into_iter().chain(partition.graphs.iter().filter_map(of_rank)).collect())
 }
 
 /// The operators that models may use.

@@ -20,6 +20,7 @@ use std::sync::Mutex;
 
 use cranelift_entity::SecondaryMap;
 use libloading::Library;
+use onnxc_runtime_support::ranks::Communicator;
 use onnxc_runtime_support::{Model as Descriptor, Options as RunOptions, Pool, Status, abi};
 use target_lexicon::Triple;
 
@@ -456,6 +457,8 @@ pub struct Call<'a> {
     pub step_done: Option<&'a StepObserver<'a>>,
     /// For random numbers.
     pub seed: u64,
+    /// The other ranks, of a model that is one.
+    pub communicator: Option<&'a Communicator>,
 }
 
 /// See [`Call::step_done`].
@@ -535,6 +538,9 @@ impl Prepared<'_> {
         if let Some(observer) = &call.step_done {
             options.step_done = Some(step_done);
             options.step_context = std::ptr::from_ref(observer).cast_mut().cast();
+        }
+        if let Some(communicator) = call.communicator {
+            options.communicator = communicator;
         }
         self.outputs.iter_mut().filter(|buffer| buffer.late).for_each(|buffer| buffer.data = None);
         self.states.iter_mut().for_each(States::rewind);

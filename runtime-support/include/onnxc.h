@@ -56,8 +56,8 @@ typedef enum onnxc_status {
     ONNXC_MISALIGNED = 7,
     /* The workspace is too small. */
     ONNXC_BAD_WORKSPACE = 8,
-    /* options->struct_size is smaller than this version's struct, and is not that of the first, which ended before
-     * `seed`. */
+    /* options->struct_size is smaller than this version's struct, and is not that of an earlier one, which ended before
+     * `seed` or before `communicator`. */
     ONNXC_BAD_OPTIONS = 9,
     /* A size that these dimensions need does not fit 64 bits. */
     ONNXC_SIZE_OVERFLOW = 10,
@@ -85,7 +85,19 @@ typedef enum onnxc_status {
     ONNXC_OVERLAP = 19,
     /* A function of the program's own that computes an operator gave another status than 0, which the message has. Outputs are
      * unspecified. */
-    ONNXC_FUNCTION_FAILED = 20
+    ONNXC_FUNCTION_FAILED = 20,
+    /* The model is one rank of several, and the options have no communicator. */
+    ONNXC_NEEDS_COMMUNICATOR = 21,
+    /* The communicator is of another rank, or of another number of ranks, than the model. */
+    ONNXC_WRONG_RANK = 22,
+    /* The ranks run different models, or different versions of one. Outputs are unspecified after this and those below. */
+    ONNXC_OTHER_MODEL = 23,
+    /* Another rank does not answer within the communicator's time. */
+    ONNXC_TIMEOUT = 24,
+    /* Another rank failed, or its process ended. */
+    ONNXC_RANK_FAILED = 25,
+    /* The communicator failed in another way. */
+    ONNXC_EXCHANGE_FAILED = 26
 } onnxc_status;
 
 /* Element types: the numbers of ONNX's TensorProto.DataType. Elements smaller than a byte are packed as ONNX stores
@@ -169,6 +181,57 @@ typedef int32_t (*onnxc_range_fn)(void *job, int64_t begin, int64_t end);
  * other, each with begin < end. Neither the split nor which thread runs what changes a bit of a result. */
 typedef int32_t (*onnxc_parallel_for_fn)(void *pool, int64_t begin, int64_t end, onnxc_range_fn body, void *job);
 
+/* ---- Ranks: processes or threads that run one model together, each an object of its own (`onnxc --configuration NAME --rank R`). All give
+ * the same inputs, and get the same outputs. ---- */
+
+/* How an exchange combines elements. */
+typedef enum onnxc_reduction {
+    ONNXC_SUM = 0,
+    ONNXC_PRODUCT = 1,
+    /* NaN where any is NaN. */
+    ONNXC_MAX = 2,
+    ONNXC_MIN = 3,
+    ONNXC_AND = 4,
+    ONNXC_OR = 5
+} onnxc_reduction;
+
+/* What a run asks of the other ranks. The runtime library makes communicators for threads of a process (onnxc_ranks_create) and over any
+ * means to send bytes (onnxc_communicator_create); libonnxc_mpi makes one over MPI.
+ *
+ * A group is the ranks first, first + stride, ..., count of them, the caller's among them. All of a group call the same function in the
+ * same order; buffers do not overlap. Each function gives ONNXC_OK, one of the statuses from ONNXC_OTHER_MODEL on, or a
+ * number of its own, which the run's message has; it never waits for ever. All ranks must get the same bits from a sum. One run at a
+ * time uses a communicator. After a failure all that follows fails: make a new one. */
+typedef struct onnxc_communicator {
+    /* sizeof(onnxc_communicator). */
+    size_t struct_size;
+    /* First argument of all functions. */
+    void *context;
+    int64_t rank;
+    int64_t size;
+    /* Called when a run begins: fails on all ranks unless `model`, a digest of the model and how it is partitioned, is the same on all. */
+    int32_t (*begin)(void *context, int64_t model);
+    /* Combines `elements` elements of an onnxc_dtype by an onnxc_reduction: all get the result. */
+    int32_t (*all_reduce)(void *context, int64_t first, int64_t stride, int64_t count, int64_t reduction, int64_t dtype,
+                          const void *from, void *to, int64_t elements);
+    /* Member i gives parts[i] elements of `width` bytes; all get those of all, in the order of the group. */
+    int32_t (*all_gather)(void *context, int64_t first, int64_t stride, int64_t count, int64_t width, const void *from,
+                          void *to, const int64_t *parts);
+    /* Combines all elements; member i gets parts[i] of them. */
+    int32_t (*reduce_scatter)(void *context, int64_t first, int64_t stride, int64_t count, int64_t reduction,
+                              int64_t dtype, const void *from, void *to, const int64_t *parts);
+    /* All get the bytes of member number `root`, itself too; `from` is NULL on the others. */
+    int32_t (*broadcast)(void *context, int64_t first, int64_t stride, int64_t count, int64_t root, const void *from,
+                         void *to, int64_t bytes);
+    /* Member i gets sent[i] elements of `width` bytes, and gives received[i]. */
+    int32_t (*all_to_all)(void *context, int64_t first, int64_t stride, int64_t count, int64_t width, const void *from,
+                          const int64_t *sent, void *to, const int64_t *received);
+    int32_t (*send)(void *context, int64_t to, const void *data, int64_t bytes);
+    int32_t (*receive)(void *context, int64_t from, void *data, int64_t bytes);
+    /* Called when a run fails: lets the others know that this rank does not go on. */
+    int32_t (*abort)(void *context, int32_t status);
+} onnxc_communicator;
+
 /* Optional services for a run. Set it up with ONNXC_OPTIONS_INIT, then fill what you have. */
 typedef struct onnxc_options {
     /* sizeof(onnxc_options). */
@@ -198,10 +261,12 @@ typedef struct onnxc_options {
      * their own do not ask for it. The topmost bit does not count. (A caller whose struct ends before this field has
      * the seed 0.) */
     uint64_t seed;
+    /* For a model that is one rank of several; others do not ask for it. A caller whose struct ends before this field has none. */
+    const onnxc_communicator *communicator;
 } onnxc_options;
 
 /* clang-format off */
-#define ONNXC_OPTIONS_INIT { sizeof(onnxc_options), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, 0 }
+#define ONNXC_OPTIONS_INIT { sizeof(onnxc_options), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL }
 /* clang-format on */
 
 /* A call of a function of the program's own, which computes an operator that it was given when the model was compiled
@@ -1097,6 +1162,48 @@ void *onnxc_allocate(void *allocator, size_t bytes, size_t alignment);
 
 /* Gives back memory of onnxc_allocate, with the same sizes. NULL is ignored. */
 void onnxc_release(void *allocator, void *memory, size_t bytes, size_t alignment);
+
+/* ---- Ranks, in the runtime library. ---- */
+
+/* Bytes for a rank, or room for bytes of a rank. */
+typedef struct onnxc_message {
+    int64_t rank;
+    void *data;
+    size_t bytes;
+} onnxc_message;
+
+/* A means to send bytes from rank to rank, from which onnxc_communicator_create makes a communicator. */
+typedef struct onnxc_transport {
+    /* sizeof(onnxc_transport). */
+    size_t struct_size;
+    void *context;
+    /* Sends and receives all of these messages, at once, and returns when they are done: ONNXC_OK, ONNXC_TIMEOUT, ONNXC_RANK_FAILED,
+     * ONNXC_OTHER_MODEL where a message has another length than there is room for, or another status. Messages between two ranks
+     * keep their order. */
+    int32_t (*exchange)(void *context, const onnxc_message *sends, size_t send_count, const onnxc_message *receives,
+                        size_t receive_count);
+    /* Lets the other ranks know that this one failed. */
+    int32_t (*abort)(void *context, int32_t status);
+} onnxc_transport;
+
+/* The communicator of a rank over a transport, which is copied; its context must outlive the communicator. NULL where the numbers are not
+ * those of a rank. */
+onnxc_communicator *onnxc_communicator_create(const onnxc_transport *transport, int64_t rank, int64_t size);
+
+/* Ends a communicator of onnxc_communicator_create. NULL is ignored. */
+void onnxc_communicator_destroy(onnxc_communicator *communicator);
+
+/* Communicators for threads of this process, one each. */
+typedef struct onnxc_ranks onnxc_ranks;
+
+/* For `size` threads; a thread that waits longer than this for another one gets ONNXC_TIMEOUT. NULL where a number is none. */
+onnxc_ranks *onnxc_ranks_create(int64_t size, int64_t timeout_milliseconds);
+
+/* The communicator of a rank, which lives as long as `ranks`. NULL where there is no such rank. */
+const onnxc_communicator *onnxc_ranks_communicator(const onnxc_ranks *ranks, int64_t rank);
+
+/* Ends them; no thread may use one. NULL is ignored. */
+void onnxc_ranks_destroy(onnxc_ranks *ranks);
 
 /* ---- Limits, for services that run models on inputs of strangers; `book/src/untrusted.md` shows them together. ---- */
 

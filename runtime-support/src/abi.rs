@@ -32,6 +32,12 @@ impl Status {
     pub const STATE_FULL: Status = Status(18);
     pub const OVERLAP: Status = Status(19);
     pub const FUNCTION_FAILED: Status = Status(20);
+    pub const NEEDS_COMMUNICATOR: Status = Status(21);
+    pub const WRONG_RANK: Status = Status(22);
+    pub const OTHER_MODEL: Status = Status(23);
+    pub const TIMEOUT: Status = Status(24);
+    pub const RANK_FAILED: Status = Status(25);
+    pub const EXCHANGE_FAILED: Status = Status(26);
 }
 
 /// `onnxc_tensor`
@@ -82,6 +88,7 @@ pub struct Options {
     pub step_done: Option<unsafe extern "C" fn(*mut c_void, i64)>,
     pub step_context: *mut c_void,
     pub seed: u64,
+    pub communicator: *const crate::ranks::Communicator,
 }
 
 /// `ONNXC_OPTIONS_INIT`
@@ -101,6 +108,7 @@ impl Default for Options {
             step_done: None,
             step_context: std::ptr::null_mut(),
             seed: 0,
+            communicator: std::ptr::null(),
         }
     }
 }

@@ -7,6 +7,7 @@ pub mod alloc;
 pub mod custom;
 pub mod limits;
 pub mod pool;
+pub mod ranks;
 pub mod strings;
 
 pub use abi::{Model, Options, Status, StringView, Tensor, ValueInfo};

@@ -89,6 +89,8 @@ pub fn lines(problems: &[Error]) -> Vec<String> {
 /// Warnings and notes as they are found.
 #[derive(Default)]
 pub(super) struct Log {
+    /// The device configuration that is followed.
+    pub followed: Option<String>,
     warnings: Vec<Warning>,
     /// Of each kind, how many are listed and how many are not.
     counts: BTreeMap<Rule, (usize, u64)>,

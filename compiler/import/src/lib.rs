@@ -13,6 +13,7 @@ mod blocks;
 mod body;
 mod check;
 mod compound;
+mod devices;
 pub mod diagnostics;
 mod external;
 mod fork;
@@ -50,6 +51,7 @@ pub use shapes::{InputDim, InputShape};
 pub use types::DimPin;
 
 use onnxc_ir::error::{Error, Kind, Result, Stage};
+use onnxc_ir::graph::arrangement::Arrangement;
 use onnxc_ir::graph::state::{self, Choice};
 use onnxc_ir::graph::{Dim, Graph, Sym};
 use onnxc_ir::rules::Rule;
@@ -117,6 +119,8 @@ pub struct ImportOptions {
     pub training: bool,
     /// Operators that functions of the caller's program compute.
     pub custom_ops: Vec<CustomOp>,
+    /// The device configuration to follow: its name.
+    pub configuration: Option<String>,
     pub limits: Limits,
 }
 
@@ -164,6 +168,8 @@ pub struct Import {
     pub warnings: Vec<Warning>,
     /// What trains the model, where that is asked for.
     pub entries: Vec<training::Entry>,
+    /// What the device configuration says that is followed.
+    pub devices: Option<Arrangement>,
 }
 
 /// Imports a model with the operators of `table`; on failure, all the problems it has.
@@ -173,6 +179,9 @@ pub fn import(
     external: &dyn ExternalData,
     table: &Table,
 ) -> std::result::Result<Import, Vec<Error>> {
+    if options.training && options.configuration.is_some() {
+        return Err(vec![usage("what trains a model is not partitioned: --train and a device configuration exclude each other".to_string())]);
+    }
     match options.training {
         true => training::import(model, options, external, table),
         false => import_with(model, options, external, table),
@@ -189,6 +198,11 @@ fn import_with(
     import_once(model, options, external, table)
         .or_else(|errors| ranks::search(model, options, external, table, errors))
         .or_else(|errors| lengths::search(model, options, external, table, &errors).ok_or(errors))
+}
+
+/// How many ranks a device configuration of a model has.
+pub fn ranks_of(model: &ModelProto, configuration: &str) -> Result<usize> {
+    devices::chosen(model, configuration).map(|own| own.ranks)
 }
 
 /// An error of what the caller asks for, not of the model.
@@ -217,6 +231,10 @@ fn import_once(
         return Err(vec![Error::malformed(Stage::Import, "the model has no graph")]);
     };
     let mut importer = Importer::new(options, external, table, ir_version);
+    if let Some(name) = &options.configuration {
+        importer.devices = Some(devices::chosen(model, name).map_err(|error| vec![error])?);
+        importer.log.followed = Some(name.clone());
+    }
     let mut opsets = importer.opsets(&model.opset_import, "the model");
     if opsets.is_empty() && ir_version < 3 {
         // Operator sets came with IR version 3; before, there was only the first.
@@ -240,7 +258,7 @@ fn import_once(
         let message = format!("the walk ended after {MAX_ERRORS} problems that each hide another one");
         importer.errors.push(Error::new(Stage::Import, Kind::Budget, message));
     }
-    let Importer { mut errors, log, .. } = importer;
+    let Importer { mut errors, log, devices, .. } = importer;
     let (warnings, notes) = log.finish();
     if options.strict {
         errors.extend(warnings.iter().flat_map(as_errors));
@@ -258,7 +276,7 @@ fn import_once(
         }
         errors.extend(state::keep(&mut graph, &options.state).err());
     }
-    if errors.is_empty() { Ok(Import { graph, notes, warnings, entries: vec![] }) } else { Err(errors) }
+    if errors.is_empty() { Ok(Import { graph, notes, warnings, entries: vec![], devices }) } else { Err(errors) }
 }
 
 /// Keeps the outputs that are asked for, and those that become state.
@@ -352,6 +370,8 @@ struct Importer<'m> {
     recomputes: bool,
     /// See [`onnxc_ops::BodyImporter::block`].
     block: Option<usize>,
+    /// What the device configuration says that is followed.
+    devices: Option<Arrangement>,
 }
 
 impl<'m> Importer<'m> {
@@ -390,6 +410,7 @@ impl<'m> Importer<'m> {
             body_any_rank: Vec::new(),
             recomputes: false,
             block: None,
+            devices: None,
         }
     }
 

@@ -109,6 +109,7 @@ impl<'m> Importer<'m> {
         let op_type = node.op_type().to_string();
         self.result = format!("{}{}", scope.prefix, node.output.first().map_or("", String::as_str));
         b.origin = b.graph.origins.push(Origin::new(label.clone(), op_type, index));
+        let first = b.graph.nodes.len();
         let any_rank = node.output.iter().map(|name| scope.may_have_any_rank(name)).collect();
         let around = std::mem::replace(&mut self.any_rank, any_rank);
         let inputs: Result<Vec<Binding>> = node.input.iter().map(|name| resolve(name, node, scope)).collect();
@@ -148,6 +149,9 @@ impl<'m> Importer<'m> {
                 let message = format!("value `{name}` is defined twice");
                 self.report(Error::malformed(Stage::Import, message).at(site));
             }
+        }
+        if self.depth == 0 {
+            self.note_devices(b.graph, first, node, scope);
         }
     }
 

@@ -185,7 +185,7 @@ pub(super) fn import(
         }
     }
     match own {
-        Some(graph) => Ok(Import { graph, notes, warnings, entries }),
+        Some(graph) => Ok(Import { graph, notes, warnings, entries, devices: None }),
         None => Err(vec![Error::internal(Stage::Import, "the model's own graph has gone")]),
     }
 }

@@ -730,6 +730,7 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
         Op::If { bodies, shapes } => control::choice(bodies, inputs, shapes),
         Op::Call(call) => call.check(inputs).map(|()| vec![call.result.clone()]),
         Op::External(external) => external.infer(inputs),
+        Op::Exchange(exchange) => exchange.infer(inputs),
     }
 }
 

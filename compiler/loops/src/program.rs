@@ -230,6 +230,9 @@ impl<K> Machine<'_, '_, K> {
             }
             return Ok(());
         }
+        if let Op::Exchange(exchange) = &data.op {
+            return fail(format!("{} of {} ranks in a run of one", exchange.name(), exchange.group.count));
+        }
         let Some(kernels) = self.kernels.bodies.get(&node) else {
             return fail(format!("{node} has no kernels"));
         };

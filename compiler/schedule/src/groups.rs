@@ -272,7 +272,7 @@ impl<'g> Grouper<'g> {
                     self.force_pad(inputs[0]);
                     self.force_affine(inputs[0]);
                 }
-                Op::Scan { .. } | Op::If { .. } | Op::Call(_) | Op::External(_) => {
+                Op::Scan { .. } | Op::If { .. } | Op::Call(_) | Op::External(_) | Op::Exchange(_) => {
                     for &value in inputs.iter().chain(&self.graph.nodes[node].outputs) {
                         self.forced[value] = true;
                     }
@@ -373,7 +373,7 @@ impl<'g> Grouper<'g> {
                 continue;
             }
             let kind = match self.op(node) {
-                Op::Scan { .. } | Op::If { .. } | Op::Call(_) | Op::External(_) => None,
+                Op::Scan { .. } | Op::If { .. } | Op::Call(_) | Op::External(_) | Op::Exchange(_) => None,
                 Op::Contract { .. } => Some(GroupKind::Contract),
                 Op::WinogradOutput { .. } => Some(GroupKind::Winograd),
                 Op::Reduce { .. } => Some(GroupKind::Reduce),

@@ -344,6 +344,7 @@ impl Builder {
                 custom_ops: self.custom_ops.iter().map(custom_op).collect::<Result<_>>()?,
                 ..ImportOptions::default()
             },
+            rank: None,
             profile: false,
             unwind: self.unwind,
         })

@@ -186,6 +186,18 @@ pub struct ModelArgs {
     pub external_data_root: Option<PathBuf>,
 }
 
+/// Which share of a model that runs on several machines.
+#[derive(Args, Debug, Clone)]
+pub struct RankArgs {
+    /// Follow this device configuration of the model: its devices are ranks, processes that each have a share of the model and exchange
+    /// values by the communicator of their options. Without it configurations are ignored
+    #[arg(long, value_name = "NAME")]
+    pub configuration: Option<String>,
+    /// The rank, from 0 on
+    #[arg(long, value_name = "R", requires = "configuration")]
+    pub rank: Option<usize>,
+}
+
 /// How code is generated.
 #[derive(Args, Debug, Clone)]
 pub struct CodeArgs {
@@ -249,12 +261,17 @@ impl Level {
     }
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Clone)]
 pub struct CompileArgs {
     #[command(flatten)]
     pub model: ModelArgs,
     #[command(flatten)]
     pub code: CodeArgs,
+    #[command(flatten)]
+    pub ranks: RankArgs,
+    /// Write the files of every rank: net.rank0.o, net.rank1.o and so on, where one is net.o; their names are net_rank0, net_rank1
+    #[arg(long, requires = "configuration", conflicts_with = "rank")]
+    pub all_ranks: bool,
     /// Output file (default: the model's name with the extension of the kind). The extension selects what is written: .o or .obj, .a,
     /// .h, the target's shared library (.so, .dylib or .dll), or text such as .s. `-` is standard output, for text. Further kinds of
     /// --emit are written beside it
@@ -342,6 +359,8 @@ pub struct InspectArgs {
     pub model: ModelArgs,
     #[command(flatten)]
     pub code: CodeArgs,
+    #[command(flatten)]
+    pub ranks: RankArgs,
     /// Also compile the model, and report the versions of every kernel with their bytes
     #[arg(long)]
     pub versions: bool,

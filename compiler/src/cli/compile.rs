@@ -26,12 +26,41 @@ use onnxc_object::emit::{Artifact, identifier};
 use onnxc_schedule::{Program, Step};
 
 pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
+    if !args.all_ranks {
+        return compile(args, args.ranks.rank);
+    }
+    let session = Session::open(&args.model).map_err(one)?;
+    let import = ImportOptions { configuration: args.ranks.configuration.clone(), ..session.import_options() };
+    let count = session.rank_count(&import)?;
+    drop(session);
+    (0..count).try_for_each(|rank| {
+        let mut own = args.clone();
+        own.output = args.output.as_deref().map(|output| of_rank(output, rank));
+        own.name = args.name.as_ref().map(|name| format!("{name}_rank{rank}"));
+        if let Some(Some(file)) = &args.depfile {
+            own.depfile = Some(Some(of_rank(file, rank)));
+        }
+        compile(&own, Some(rank))
+    })
+}
+
+/// `net.rank0.o` of `net.o`.
+fn of_rank(file: &Path, rank: usize) -> PathBuf {
+    if file == Path::new("-") {
+        return file.to_path_buf();
+    }
+    let rank = format!("rank{rank}");
+    let extension = file.extension().map(|extension| extension.to_string_lossy().into_owned());
+    file.with_extension(extension.map_or_else(|| rank.clone(), |extension| format!("{rank}.{extension}")))
+}
+
+fn compile(args: &CompileArgs, rank: Option<usize>) -> std::result::Result<(), Problems> {
     Progress::check_passes(&args.print_ir_after).map_err(one)?;
     let options = Session::code_options(&args.code).map_err(one)?;
     let kinds = what_to_emit(&args.emit, args.output.as_deref(), &options.target.triple).map_err(one)?;
     let start = Instant::now();
     let session = Session::open(&args.model).map_err(one)?;
-    let plan = Plan::new(args, &kinds, &session, &options.target.triple).map_err(one)?;
+    let plan = Plan::new(args, &kinds, &session, &options.target.triple, rank).map_err(one)?;
     if args.json && plan.jobs.iter().any(|job| job.place == Path::new("-")) {
         return Err(one(usage("--json takes standard output; `-o FILE` names a file for the text".into())));
     }
@@ -41,8 +70,12 @@ pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
         Some(name) => name.clone(),
         None => plan.name(&session),
     };
-    let import = ImportOptions { outputs: args.only_output.clone(), ..session.import_options() };
-    let options = Options { name: identifier(&name), import, ..options };
+    let import = ImportOptions {
+        outputs: args.only_output.clone(),
+        configuration: args.ranks.configuration.clone(),
+        ..session.import_options()
+    };
+    let options = Options { name: identifier(&name), import, rank, ..options };
     let mut progress = Progress::new(args.time_passes, args.verbose, args.print_ir_after.clone());
     let made = Made::new(&session, &options, &kinds, &mut progress)?;
     progress.hide();

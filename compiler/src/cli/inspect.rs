@@ -58,6 +58,9 @@ struct Report {
     /// What trains the model, with --training.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     entries: Vec<EntryReport>,
+    /// How ranks are arranged, and what each holds and sends, with --configuration.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ranks: Vec<String>,
     warnings: Vec<String>,
     notes: Vec<String>,
 }
@@ -233,7 +236,10 @@ fn versions(session: &Session, options: &Options) -> Result<VersionsReport, Prob
 
 pub fn run(args: &InspectArgs) -> Result<(), Problems> {
     let session = Session::open(&args.model).map_err(one)?;
-    let options = session.options(&args.code, "model").map_err(one)?;
+    let mut options = session.options(&args.code, "model").map_err(one)?;
+    options.import.configuration.clone_from(&args.ranks.configuration);
+    options.rank = args.ranks.configuration.as_ref().map(|_| args.ranks.rank.unwrap_or(0));
+    let ranks = session.ranks(&options)?;
     let proto = session.decode().map_err(one)?;
     let frontend = session.frontend(&options, &mut Progress::new(false, false, vec![]))?;
     let (graph, program) = (&frontend.graph, &frontend.program);
@@ -267,6 +273,7 @@ pub fn run(args: &InspectArgs) -> Result<(), Problems> {
         levels: options.target.levels().map(|level| level.cpu.clone()).collect(),
         winograd: winograd(graph),
         entries: frontend.entries.iter().map(EntryReport::new).collect(),
+        ranks,
         warnings: import::summary(&frontend.warnings),
         notes: frontend.notes,
     };
@@ -289,6 +296,7 @@ fn print_ports(prefix: &str, inputs: &[ValueReport], outputs: &[ValueReport]) {
 }
 
 fn print(report: &Report) {
+    report.ranks.iter().for_each(|line| say!("{line}"));
     print_ports("", &report.inputs, &report.outputs);
     for state in &report.states {
         let how = match (&state.axis, &state.size, &state.next) {

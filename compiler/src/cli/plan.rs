@@ -26,11 +26,18 @@ pub struct Plan {
 
 impl Plan {
     /// All kinds but the one that `-o` names take their places beside it, and without `-o` in the current folder.
-    pub fn new(args: &CompileArgs, kinds: &[Emit], session: &Session, triple: &Triple) -> Result<Plan> {
+    pub fn new(
+        args: &CompileArgs,
+        kinds: &[Emit],
+        session: &Session,
+        triple: &Triple,
+        rank: Option<usize>,
+    ) -> Result<Plan> {
         let output = args.output.as_deref();
         let to_stdout = output == Some(Path::new("-"));
         let named = output.filter(|_| !to_stdout);
-        let base = named.map_or_else(|| session.stem(), |output| stem(output, kinds));
+        let of_rank = || rank.map_or_else(|| session.stem(), |rank| format!("{}.rank{rank}", session.stem()));
+        let base = named.map_or_else(of_rank, |output| stem(output, kinds));
         let beside = |emit: Emit| {
             let name = format!("{base}.{}", emit.extension(triple));
             named.map_or_else(|| PathBuf::from(&name), |output| output.with_file_name(&name))

@@ -128,6 +128,7 @@ impl Session {
                 state: Choice::parse(&args.state, args.state_capacity)?,
                 training: args.training,
                 custom_ops: functions.declared(args)?,
+                configuration: None,
                 limits: Limits { nesting: NESTING, ..Limits::default() },
             },
             flag_shapes,
@@ -185,9 +186,22 @@ impl Session {
             precision: code.precision,
             goal,
             import: ImportOptions::default(),
+            rank: None,
             profile: false,
             unwind: !code.no_unwind && goal == Goal::Speed,
         })
+    }
+
+    /// How many ranks the device configuration has that is to be followed.
+    pub fn rank_count(&self, import: &ImportOptions) -> std::result::Result<usize, Problems> {
+        let proto = self.decode().map_err(one)?;
+        let name = import.configuration.as_deref().unwrap_or_default();
+        onnxc_import::ranks_of(&proto, name).map_err(one)
+    }
+
+    /// How a device configuration arranges the model.
+    pub fn ranks(&self, options: &Options) -> std::result::Result<Vec<String>, Problems> {
+        crate::ranks(self.source.bytes(), self.source.external(), options)
     }
 
     pub fn decode(&self) -> Result<onnxc_proto::ModelProto> {

@@ -21,6 +21,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "machine", uses: &["ir"] },
     Layer { name: "tuning", uses: &["ir", "machine"] },
     Layer { name: "schedule", uses: &["ir", "machine", "tuning"] },
+    Layer { name: "partition", uses: &["ir"] },
     Layer { name: "passes", uses: &["ir", "machine", "tuning"] },
     Layer { name: "loops", uses: &["ir", "machine", "tuning", "schedule"] },
     Layer { name: "ops", uses: &["ir"] },
@@ -31,7 +32,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "onnxc",
         uses: &[
-            "ir", "machine", "schedule", "passes", "loops", "ops", "contrib", "import", "backend", "object",
+            "ir", "machine", "schedule", "partition", "passes", "loops", "ops", "contrib", "import", "backend", "object",
         ],
     },
 ];

@@ -1,4 +1,4 @@
-//! Device configurations, which are checked and not followed: what a node names must be there.
+//! Device configurations, which are checked whether they are followed or not: what a node names must be there.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,9 @@ impl<'m> Validator<'m> {
         let mut names = HashSet::new();
         for (index, configuration) in self.model.configuration.iter().enumerate() {
             let name = configuration.name();
-            self.log.note(Rule::DeviceIgnored, || format!("device configuration `{name}` is ignored"));
+            if self.log.followed.as_deref() != Some(name) {
+                self.log.note(Rule::DeviceIgnored, || format!("device configuration `{name}` is ignored"));
+            }
             let devices = i64::from(configuration.num_devices());
             let listed = configuration.device.len();
             let fault = if name.is_empty() {

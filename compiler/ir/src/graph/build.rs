@@ -324,7 +324,7 @@ impl<'g> Builder<'g> {
     fn fold(&mut self, op: &Op, inputs: &[ValueId], ty: &TensorType) -> Result<Option<ValueId>> {
         let is_string = |&value: &ValueId| self.graph.ty(value).dtype == DType::Str;
         let kept = inputs.is_empty()
-            || matches!(op, Op::Dequantize { .. } | Op::Call(_) | Op::External(_))
+            || matches!(op, Op::Dequantize { .. } | Op::Call(_) | Op::External(_) | Op::Exchange(_))
             // They are numbers soon, and fold then.
             || inputs.iter().any(is_string);
         if kept || !inputs.iter().all(|&value| self.graph.is_constant(value)) {
@@ -652,7 +652,8 @@ fn takes_strings(op: &Op) -> bool {
         | Op::Iota { .. }
         | Op::DimValues { .. }
         | Op::Append { .. }
-        | Op::External(_) => false,
+        | Op::External(_)
+        | Op::Exchange(_) => false,
         op => !op.computes(),
     }
 }

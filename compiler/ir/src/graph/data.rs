@@ -146,7 +146,7 @@ impl Graph {
 
     /// Values that must have been computed before the outputs have shapes and all assumptions are checked.
     pub fn output_needs(&self) -> Vec<ValueId> {
-        self.result_symbols().map(|sym| self.data[&sym].value).collect()
+        self.result_symbols().map(|sym| self.data[&sym].value).chain(self.last_token()).collect()
     }
 
     /// The data symbols that the types and ranks of outputs and the assumptions mention.

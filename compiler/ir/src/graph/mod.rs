@@ -4,7 +4,9 @@
 //! the live nodes. Passes change nodes in place and rebuild `order`; dead nodes simply leave it. This module
 //! holds the data structure, its text form and its verifier. It knows no ONNX operator.
 
+pub mod arrangement;
 mod assumption;
+pub mod axes;
 pub mod borders;
 pub mod build;
 pub mod call;
@@ -12,6 +14,7 @@ pub mod claim;
 pub mod data;
 pub mod dim;
 pub mod dtype;
+pub mod exchange;
 pub mod external;
 pub mod op;
 pub mod parse;
@@ -45,6 +48,7 @@ pub use claim::Claim;
 pub use data::{Bounds, DataSymbol};
 pub use dim::{Dim, Sym};
 pub use dtype::DType;
+pub use exchange::{Exchange, Group, Rank, Transfer};
 pub use external::External;
 pub use op::{DOT_DEPTH, MOST_DIGITS, MapFn, Op, PAIR_DEPTH, RhsLayout, code_shift, codes_per_word, inverse};
 pub use part::Part;
@@ -264,6 +268,8 @@ pub struct Graph {
     pub strings: Option<Strings>,
     /// Results that are one function of a value, though a choice computes them; derivatives go by the function.
     pub functions: BTreeMap<ValueId, (UnaryFn, ValueId)>,
+    /// Which rank of a partitioned model this is.
+    pub rank: Option<Rank>,
 }
 
 /// The rank of an output that only the run decides.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::graph::{Call, DType, Dim, External, Graph, Trees};
+use crate::graph::{Call, DType, Dim, Exchange, External, Graph, Trees};
 pub use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 /// What one element of a [`Op::Map`] computes from one element of each input.
@@ -231,6 +231,8 @@ pub enum Op {
     Call(Call),
     /// A function of the user's own. Never folded: what it does is known to the run alone.
     External(Box<External>),
+    /// An exchange with other ranks. Never folded, merged or moved: its token says where it comes.
+    Exchange(Box<Exchange>),
 }
 
 /// The permutation that undoes `perm`, of [`Op::Transpose`].
@@ -327,6 +329,7 @@ impl Op {
             Op::If { .. } => "if",
             Op::Call(_) => "call",
             Op::External(_) => "external",
+            Op::Exchange(exchange) => exchange.name(),
         }
     }
 
@@ -344,6 +347,7 @@ impl Op {
             Op::If { shapes, .. } => shapes.values().flatten().collect(),
             Op::Call(call) => call.numbers.iter().chain(&call.result.shape).collect(),
             Op::External(external) => external.dims().collect(),
+            Op::Exchange(exchange) => exchange.ty.shape.iter().collect(),
             _ => vec![],
         }
     }
@@ -373,7 +377,7 @@ impl Op {
 
     /// Whether the host program carries it out, rather than a kernel.
     pub fn is_hosted(&self) -> bool {
-        self.is_control() || matches!(self, Op::Call(_) | Op::External(_))
+        self.is_control() || matches!(self, Op::Call(_) | Op::External(_) | Op::Exchange(_))
     }
 
     /// Whether the result only rearranges elements of the input, with addresses affine in the index.

@@ -1,11 +1,12 @@
 //! The text form of the tensor IR, read. `graph::print` writes it.
 //!
 //! ```text
-//! graph     = "graph" STRING "{" symbol* metadata* assume* [strings] input* state* statement* return "}"
+//! graph     = "graph" STRING "{" symbol* metadata* assume* [strings] [rank] input* state* statement* return "}"
 //! symbol    = "symbol" SYM STRING ["=" VALUE "[" INDEX "]" ["<=" dim]]   s0, s1, ... in order; defined by data
 //! metadata  = "metadata" STRING STRING                  key, value
 //! assume    = "assume" dim ("=" | "<=" | "->") dim [STRING STRING]   checked in every run; node and claim, for messages
 //! strings   = "strings" STRING*                         the constant strings, by their numbers; of the outermost graph
+//! rank      = "rank" INDEX "of" INDEX "plan" STRING      of a partitioned model: see `graph::exchange`
 //! input     = "input" VALUE STRING ["named" STRING] ":" type [known] ["=" tensor]
 //! state     = "state" INDEX "," INDEX ["axis" INDEX "from" SYM "to" dim "of" dim ["by" INDEX]]   of the last inputs and outputs: see `graph::state`
 //! statement = results "=" op ":" type [known] ("," type [known])* ["@" origin]
@@ -48,7 +49,7 @@ use crate::graph::data::Says;
 use crate::graph::dim::Sym;
 use crate::graph::{
     AnyRank, Assumption, Claim, Constant, DType, DataSymbol, Def, Dim, Graph, Growth, Input, Node, NodeId,
-    Origin, OriginId, Panels, Relation, Requirement, State, Strings, Symbol, Tensor, TensorType, Value,
+    Origin, OriginId, Panels, Rank, Relation, Requirement, State, Strings, Symbol, Tensor, TensorType, Value,
     ValueId, strings::share,
 };
 use lexer::Token;
@@ -139,6 +140,9 @@ impl Parser<'_> {
             }
             draft.graph.strings = Some(Strings::new(texts));
         }
+        if self.lexer.eat_keyword("rank")? {
+            draft.graph.rank = Some(self.rank()?);
+        }
         while self.lexer.eat_keyword("input")? {
             self.input(&mut draft)?;
         }
@@ -183,6 +187,19 @@ impl Parser<'_> {
         self.symbols = outer;
         self.depth -= 1;
         Ok(draft.finish())
+    }
+
+    fn rank(&mut self) -> Result<Rank> {
+        let rank = self.index()? as i64;
+        self.lexer.keyword("of")?;
+        let ranks = self.index()? as i64;
+        self.lexer.keyword("plan")?;
+        let at = self.lexer.position();
+        match u64::from_str_radix(&self.lexer.string()?, 16) {
+            Ok(plan) if rank < ranks => Ok(Rank { rank, ranks, plan: plan.cast_signed() }),
+            Ok(_) => self.lexer.fail_at(at, format!("there is no rank {rank} of {ranks}")),
+            Err(_) => self.lexer.fail_at(at, "expected a plan of hexadecimal digits".to_string()),
+        }
     }
 
     fn growth(&mut self) -> Result<Option<Growth>> {

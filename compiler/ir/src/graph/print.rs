@@ -10,7 +10,7 @@ use crate::graph::data::Says;
 use crate::graph::op::Shapes;
 use crate::graph::{
     AnyRank, Assumption, Constant, DType, Def, Dim, Graph, Growth, MapFn, Node, Op, Panels, Requirement,
-    RhsLayout, Tensor, TensorType, Trees, Value, ValueId,
+    Rank, RhsLayout, Tensor, TensorType, Trees, Value, ValueId,
 };
 
 /// Constants of up to this many elements are written as numbers.
@@ -79,6 +79,9 @@ impl Printer<'_> {
                 .iter()
                 .try_for_each(|text| write!(self.out, " {:?}", String::from_utf8_lossy(text)))?;
             writeln!(self.out)?;
+        }
+        if let Some(Rank { rank, ranks, plan }) = graph.rank {
+            writeln!(self.out, "{indent}  rank {rank} of {ranks} plan \"{plan:016x}\"")?;
         }
         for input in &graph.inputs {
             let value = &graph.values[input.value];
@@ -376,6 +379,7 @@ fn attributes(op: &Op) -> String {
             call.function.name, call.numbers, call.result.dtype, call.result.shape
         ),
         Op::External(external) => external.to_string(),
+        Op::Exchange(exchange) => exchange.to_string(),
         Op::If { shapes, .. } => {
             if shapes.is_empty() {
                 String::new()

@@ -1,6 +1,7 @@
 //! Runs loops and choices: their bodies are graphs that share the symbols of the graphs around.
 
 use super::run::{Constants, Symbols, check_assumptions, run_graph, usage};
+use crate::graph::exchange::Alone;
 use super::{constant, movement, type_of};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::verify::MAX_NESTING;
@@ -27,7 +28,8 @@ pub(super) fn run_in(op: &Op, inputs: &[&Tensor], symbols: &Symbols, depth: usiz
     let bodies = op.bodies();
     run_bodies(op, inputs, symbols, &mut |number, inputs, symbols| {
         let mut symbols = symbols.clone();
-        run_graph(&bodies[number], inputs, &mut symbols, Some(&constants), depth + 1, &mut |_, _| {})
+        let graph = &bodies[number];
+        run_graph(graph, inputs, &mut symbols, (Some(&constants), &mut Alone), depth + 1, &mut |_, _| {})
     })
 }
 

@@ -17,6 +17,7 @@ mod integers;
 mod lane;
 mod leaves;
 mod movement;
+mod ranks;
 mod reduce;
 mod run;
 mod scalar;
@@ -34,6 +35,7 @@ pub use control::run_bodies;
 pub use elementwise::cast;
 pub use erf::erf;
 pub use external::call as call_external;
+pub use ranks::run_ranks;
 pub use run::{Symbols, run, run_nodes, run_seeded, run_with};
 pub use work::{Budget, work};
 
@@ -143,6 +145,7 @@ fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize], indices: &Operand) -> 
         }
         Op::Call(_) => internal("a call without a table of strings".to_string()),
         Op::External(_) => internal("an external call as a value".to_string()),
+        Op::Exchange(_) => internal("an exchange as a value".to_string()),
     }
 }
 

@@ -10,6 +10,7 @@ use super::{call, constant, control, eval_named, external, state, type_of};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::claim::{Operand, rendered};
 use crate::graph::dim::Sym;
+use crate::graph::exchange::{Alone, Exchange, Ranks, token};
 use crate::graph::{Dim, Graph, NodeId, Op, Tensor, TensorType, ValueId, borders, seed_value, strings};
 
 /// Sizes of the symbols, as far as they are known.
@@ -36,10 +37,25 @@ pub fn run_seeded(
     seed: u64,
     observe: &mut dyn FnMut(NodeId, &[Tensor]),
 ) -> Result<Vec<Tensor>> {
+    run_among(graph, inputs, seed, &mut Alone, observe)
+}
+
+/// Runs the graph of a rank among the others.
+pub fn run_as(graph: &Graph, inputs: &[Tensor], seed: u64, ranks: &mut dyn Ranks) -> Result<Vec<Tensor>> {
+    run_among(graph, inputs, seed, ranks, &mut |_, _| {})
+}
+
+fn run_among(
+    graph: &Graph,
+    inputs: &[Tensor],
+    seed: u64,
+    ranks: &mut dyn Ranks,
+    observe: &mut dyn FnMut(NodeId, &[Tensor]),
+) -> Result<Vec<Tensor>> {
     if strings::has_strings(graph) {
         let mut numbered = graph.clone();
         borders::pack_borders(&mut numbered)?;
-        return run_seeded(&numbered, inputs, seed, observe);
+        return run_among(&numbered, inputs, seed, ranks, observe);
     }
     let mut symbols = bind(graph, inputs)?;
     if let Some(symbol) = graph.seed {
@@ -53,7 +69,7 @@ pub fn run_seeded(
     });
     let mut stored: Vec<Tensor> = stored.collect();
     state::before(graph, &mut stored, &symbols)?;
-    let mut results = run_graph(graph, stored, &mut symbols, None, 0, observe)?;
+    let mut results = run_graph(graph, stored, &mut symbols, (None, ranks), 0, observe)?;
     state::after(graph, &mut results, &symbols)?;
     let unpacked = results.into_iter().enumerate().map(|(at, tensor)| {
         let whole = match graph.packed_outputs.get(&at) {
@@ -248,7 +264,7 @@ pub(super) fn run_graph(
     graph: &Graph,
     inputs: Vec<Tensor>,
     symbols: &mut Symbols,
-    constants: Option<&Constants>,
+    (constants, ranks): (Option<&Constants>, &mut dyn Ranks),
     depth: usize,
     observe: &mut dyn FnMut(NodeId, &[Tensor]),
 ) -> Result<Vec<Tensor>> {
@@ -279,6 +295,7 @@ pub(super) fn run_graph(
                         Ok(vec![call::call(called, graph.strings.as_ref(), &operands, symbols)?])
                     }
                     Op::External(called) => external::call(called, &operands, symbols),
+                    Op::Exchange(exchange) => exchanged(graph, id, exchange, &operands, ranks),
                     op if op.is_control() => control::run_in(op, &operands, symbols, depth),
                     op => eval_named(op, &operands, &indices_of(graph, id, symbols)),
                 }
@@ -305,6 +322,24 @@ pub(super) fn run_graph(
         }
     }
     graph.outputs.iter().map(|(_, value)| read(graph, *value, &mut live, constants)).collect()
+}
+
+/// The results of an exchange, whose dims are known.
+fn exchanged(
+    graph: &Graph,
+    id: NodeId,
+    exchange: &Exchange,
+    operands: &[&Tensor],
+    ranks: &mut dyn Ranks,
+) -> Result<Vec<Tensor>> {
+    let inputs = &graph.nodes[id].inputs;
+    let given = exchange.given(inputs, graph).map(|_| operands[0]);
+    let counts = operands.iter().zip(inputs).skip(1).filter(|(_, input)| !graph.is_token(**input));
+    let counts = counts.map(|(counts, _)| counts.to_i64s().unwrap_or_default()).collect::<Vec<_>>();
+    let result = ranks.exchange(exchange, given, &counts)?;
+    let token = token();
+    let token = Tensor::zeros(token.dtype, &token.static_shape().unwrap_or_default());
+    Ok(result.into_iter().chain([token]).collect())
 }
 
 /// A value that has been computed, or a constant, which then stays for its other uses.
@@ -407,6 +442,11 @@ fn substitute<'a>(op: &'a Op, symbols: &Symbols) -> Result<Cow<'a, Op>> {
         }
         Op::Append { axis, at, panel } => Cow::Owned(Op::Append { axis: *axis, at: one(at)?, panel: *panel }),
         Op::Suppress { take } => Cow::Owned(Op::Suppress { take: one(take)? }),
+        Op::Exchange(exchange) => {
+            let mut exchange = exchange.clone();
+            exchange.ty.shape = shape_of(&exchange.ty.shape)?;
+            Cow::Owned(Op::Exchange(exchange))
+        }
         // Bodies stay symbolic: each of their nodes is substituted as it runs.
         _ => Cow::Borrowed(op),
     })

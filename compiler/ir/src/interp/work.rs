@@ -67,7 +67,7 @@ pub fn work(op: &Op, inputs: &[&TensorType], results: &[&TensorType]) -> Option<
             both.saturating_add(turns.saturating_mul(of_body(body)?))
         }
         // Texts that it makes are numbers of the table of a run.
-        Op::Call(_) | Op::External(_) => return None,
+        Op::Call(_) | Op::External(_) | Op::Exchange(_) => return None,
         Op::If { bodies, .. } => both.saturating_add(of_body(&bodies[0])?.max(of_body(&bodies[1])?)),
         // Of the operand these read no more than they give.
         Op::Gather { .. } | Op::GatherElements { .. } | Op::GatherNd { .. } => written,

@@ -15,7 +15,10 @@ use cranelift_module::FuncId;
 
 use crate::emit::func::Code;
 use crate::emit::object::Unit;
-use crate::host::ir::{self, Condition, Function, Inst, KernelId, Op, Operand, Program, Region, Type};
+use crate::host::abi::communicator;
+use crate::host::ir::{
+    self, Condition, Function, Inst, KernelId, Op, Operand, OptionsField, Place, Program, Region, Type,
+};
 use crate::host::lower::internal;
 use onnxc_ir::error::Result;
 
@@ -224,6 +227,21 @@ impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
                     Some(result) => result,
                     None => return Ok(true),
                 }
+            }
+            Op::Exchange(function, args) => {
+                let given = self.load(Place::Options(OptionsField::Communicator))?;
+                let entry = communicator::FUNCTIONS.iter().find(|(name, _)| *name == function.name);
+                let &(_, offset) = entry.ok_or_else(|| internal(format!("there is no {}", function.name)))?;
+                let pointer = self.code.load64(given, offset);
+                let mut values = vec![self.code.load64(given, communicator::CONTEXT)];
+                let mut params = vec![types::I64];
+                for (&arg, &ty) in args.iter().zip(function.params) {
+                    values.push(self.operand(arg, ty)?);
+                    params.push(clif_type(ty));
+                }
+                let signature = self.code.unit.signature(&params, Some(types::I32));
+                let status = self.code.call_pointer(&signature, pointer, &values);
+                status.ok_or_else(|| internal(format!("{} gives no status", function.name)))?
             }
             Op::External(symbol, record) => {
                 let record = self.get(*record)?;

@@ -29,9 +29,15 @@ pub mod status {
     pub const BAD_STATE: i32 = 17;
     pub const STATE_FULL: i32 = 18;
     pub const FUNCTION_FAILED: i32 = 20;
+    pub const NEEDS_COMMUNICATOR: i32 = 21;
+    pub const WRONG_RANK: i32 = 22;
+    pub const OTHER_MODEL: i32 = 23;
+    pub const TIMEOUT: i32 = 24;
+    pub const RANK_FAILED: i32 = 25;
+    pub const EXCHANGE_FAILED: i32 = 26;
 
     /// Names in the text form of host programs: those of `onnxc.h` without the prefix.
-    pub const NAMES: [(i32, &str); 20] = [
+    pub const NAMES: [(i32, &str); 26] = [
         (OK, "OK"),
         (NULL_POINTER, "NULL_POINTER"),
         (BAD_COUNT, "BAD_COUNT"),
@@ -52,6 +58,12 @@ pub mod status {
         (BAD_STATE, "BAD_STATE"),
         (STATE_FULL, "STATE_FULL"),
         (FUNCTION_FAILED, "FUNCTION_FAILED"),
+        (NEEDS_COMMUNICATOR, "NEEDS_COMMUNICATOR"),
+        (WRONG_RANK, "WRONG_RANK"),
+        (OTHER_MODEL, "OTHER_MODEL"),
+        (TIMEOUT, "TIMEOUT"),
+        (RANK_FAILED, "RANK_FAILED"),
+        (EXCHANGE_FAILED, "EXCHANGE_FAILED"),
     ];
 }
 
@@ -79,9 +91,33 @@ pub mod options {
     pub const STEP_DONE: i64 = 80;
     pub const STEP_CONTEXT: i64 = 88;
     pub const SEED: i64 = 96;
-    pub const SIZE: i64 = 104;
+    pub const COMMUNICATOR: i64 = 104;
+    pub const SIZE: i64 = 112;
     /// Size of the struct's first version, without the fields from the seed on.
     pub const FIRST_SIZE: i64 = 96;
+    /// The same of the second version, without the fields from the communicator on.
+    pub const SECOND_SIZE: i64 = 104;
+}
+
+/// Offsets in `onnxc_communicator`.
+pub mod communicator {
+    pub const STRUCT_SIZE: i64 = 0;
+    pub const CONTEXT: i64 = 8;
+    pub const RANK: i64 = 16;
+    pub const RANKS: i64 = 24;
+    pub const SIZE: i64 = 104;
+    /// Its functions.
+    pub const FUNCTIONS: [(&str, i64); 9] = [
+        ("begin", 32),
+        ("all_reduce", 40),
+        ("all_gather", 48),
+        ("reduce_scatter", 56),
+        ("broadcast", 64),
+        ("all_to_all", 72),
+        ("send", 80),
+        ("receive", 88),
+        ("abort", 96),
+    ];
 }
 
 /// The frame that `run` hands to the functions of the steps: pointers that do not change during a run,
@@ -117,6 +153,7 @@ impl OptionsField {
             OptionsField::Allocate => options::ALLOCATE,
             OptionsField::Release => options::RELEASE,
             OptionsField::Seed => options::SEED,
+            OptionsField::Communicator => options::COMMUNICATOR,
         }
     }
 }

@@ -224,6 +224,9 @@ impl<'p, 'k> Machine<'p, 'k> {
                 [self.call_extern(function, &args)?, 0]
             }
             Op::External(symbol, record) => [self.call_external(symbol, a.value(*record) as u64)?, 0],
+            Op::Exchange(function, _) => {
+                return Err(format!("`{}` is of other ranks, outside of this interpreter", function.name));
+            }
             Op::Kernel(kernel, buffers) => {
                 let buffers: Vec<u64> = buffers.iter().map(|&buffer| a.value(buffer) as u64).collect();
                 [i64::from(self.kernel(a, *kernel, &buffers)?), 0]

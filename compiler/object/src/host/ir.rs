@@ -280,6 +280,7 @@ pub enum OptionsField {
     Allocate,
     Release,
     Seed,
+    Communicator,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -346,6 +347,44 @@ pub static CLOSE_STRINGS: Extern = Extern { name: "onnxc_strings_close", params:
 pub static FAULT_OF_STRINGS: Extern =
     Extern { name: "onnxc_strings_fault", params: &[Type::Ptr], result: Some(Type::I64) };
 
+const I: Type = Type::I64;
+const P: Type = Type::Ptr;
+
+/// A function of the communicator, without the context.
+const fn of_communicator(name: &'static str, params: &'static [Type]) -> Extern {
+    Extern { name, params, result: Some(Type::I32) }
+}
+
+/// Makes sure that all ranks run the same model: its digest.
+pub static BEGIN_RANKS: Extern = of_communicator("begin", &[I]);
+
+/// Lets the others know that this rank does not go on: why.
+pub static ABORT_RANKS: Extern = of_communicator("abort", &[Type::I32]);
+
+/// Exchanges. Those of a group begin with its first rank, stride and count.
+static EXCHANGES: [Extern; 7] = [
+    // Reduction, element type; from, to, elements.
+    of_communicator("all_reduce", &[I, I, I, I, I, P, P, I]),
+    // Bytes of an element; from, to, the elements of each member.
+    of_communicator("all_gather", &[I, I, I, I, P, P, P]),
+    // Reduction, element type; from, to, the elements of each member.
+    of_communicator("reduce_scatter", &[I, I, I, I, I, P, P, P]),
+    // Which member gives it; from, to, bytes.
+    of_communicator("broadcast", &[I, I, I, I, P, P, I]),
+    // Bytes of an element; from, the elements for each member; to, the elements of each member.
+    of_communicator("all_to_all", &[I, I, I, I, P, P, P, P]),
+    // A rank; from, bytes.
+    of_communicator("send", &[I, P, I]),
+    // A rank; to, bytes.
+    of_communicator("receive", &[I, P, I]),
+];
+
+/// The function of the communicator with this name.
+pub fn exchange_function(name: &str) -> Option<&'static Extern> {
+    let all = [&BEGIN_RANKS, &ABORT_RANKS].into_iter().chain(&EXCHANGES);
+    all.into_iter().find(|function| function.name == name)
+}
+
 /// Every function that a program may call by name: these, and those that graphs call.
 pub fn extern_named(name: &str) -> Option<&'static Extern> {
     let own = [&MEMCPY, &OPEN_STRINGS, &CLOSE_STRINGS, &FAULT_OF_STRINGS];
@@ -396,6 +435,8 @@ pub enum Op {
     Extern(&'static Extern, Vec<Operand>),
     /// A function of the user's own, of the address of its record: its status, an i32.
     External(Arc<str>, Value),
+    /// A function of the caller's communicator, without its context: its status, an i32, if it is wanted.
+    Exchange(&'static Extern, Vec<Operand>),
 
     /// Makes a slot empty that held anything at all.
     Clear(Slot),

@@ -36,12 +36,13 @@ pub(super) const COMPARES: [(Compare, &str); 7] = [
     (Compare::LtUnsigned, "lt_unsigned"),
 ];
 
-pub(super) const OPTIONS: [(OptionsField, &str); 5] = [
+pub(super) const OPTIONS: [(OptionsField, &str); 6] = [
     (OptionsField::StructSize, "struct_size"),
     (OptionsField::ParallelFor, "parallel_for"),
     (OptionsField::Allocate, "allocate"),
     (OptionsField::Release, "release"),
     (OptionsField::Seed, "seed"),
+    (OptionsField::Communicator, "communicator"),
 ];
 
 pub(super) const TENSOR: [(TensorField, &str); 5] = [
@@ -290,6 +291,7 @@ impl Program {
             Op::Inherit(frame) => format!("inherit {frame}"),
             Op::Extern(function, args) => format!("extern {}({})", function.name, list(args)),
             Op::External(symbol, record) => format!("external {symbol}({record})"),
+            Op::Exchange(function, args) => format!("exchange {}({})", function.name, list(args)),
             Op::Clear(slot) => format!("clear {slot}"),
             Op::Allocate { slot, bytes, what } => format!("allocate {slot}, {bytes}, {what:?}"),
             Op::Grow { slot, used, bytes, what } => format!("grow {slot}, {used}, {bytes}, {what:?}"),

@@ -201,6 +201,12 @@ impl<'p> FunctionVerifier<'p> {
                     false => function.result.into_iter().collect(),
                 }
             }
+            Op::Exchange(function, args) => {
+                let wanted = function.params.len();
+                expect(args.len() == wanted, || format!("{} has {wanted} parameters", function.name))?;
+                args.iter().zip(function.params).try_for_each(|(&arg, &ty)| self.expect_type(arg, ty))?;
+                vec![Type::I32]
+            }
             Op::External(_, record) => {
                 self.expect_type((*record).into(), Type::Ptr)?;
                 vec![Type::I32]

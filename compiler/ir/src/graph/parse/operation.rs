@@ -7,7 +7,9 @@ use crate::error::Result;
 use crate::graph::external::{External, Role};
 use crate::graph::op::Shapes;
 use crate::graph::parse::lexer::Token;
-use crate::graph::{Call, DType, Dim, Graph, MapFn, Op, RhsLayout, TensorType, Trees, ValueId, call};
+use crate::graph::{
+    Call, DType, Dim, Exchange, Graph, Group, MapFn, Op, RhsLayout, TensorType, Transfer, Trees, ValueId, call,
+};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 enum Attr {
@@ -292,6 +294,13 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
             Op::Call(Call { function, numbers, result: TensorType::new(dtype, attrs.dims("shape")?) })
         }
         "external" => Op::External(Box::new(external(attrs)?)),
+        "all_reduce" => exchange(Transfer::AllReduce(reduction(attrs)?), attrs)?,
+        "all_gather" => exchange(Transfer::AllGather, attrs)?,
+        "reduce_scatter" => exchange(Transfer::ReduceScatter(reduction(attrs)?), attrs)?,
+        "broadcast" => exchange(Transfer::Broadcast { root: attrs.index("root")? as i64 }, attrs)?,
+        "all_to_all" => exchange(Transfer::AllToAll, attrs)?,
+        "send" => exchange(Transfer::Send { to: attrs.index("to")? as i64 }, attrs)?,
+        "receive" => exchange(Transfer::Receive { from: attrs.index("from")? as i64 }, attrs)?,
         "leaves" => Op::Leaves(Trees {
             features: attrs.index("features")?,
             steps: attrs.index("steps")?,
@@ -331,6 +340,14 @@ fn body(attrs: &mut Attrs, name: &str) -> Outcome<Graph> {
         Attr::Graph(graph) => Some(*graph),
         _ => None,
     })
+}
+
+fn exchange(transfer: Transfer, attrs: &mut Attrs) -> Outcome<Op> {
+    let [first, stride, count] =
+        [attrs.index("first")?, attrs.index("stride")?, attrs.index("count")?].map(|number| number as i64);
+    let dtype = attrs.word("dtype", "an element type", DType::from_name)?;
+    let ty = TensorType::new(dtype, attrs.dims("shape")?);
+    Ok(Op::Exchange(Box::new(Exchange { transfer, group: Group { first, stride, count }, ty })))
 }
 
 fn external(attrs: &mut Attrs) -> Outcome<External> {

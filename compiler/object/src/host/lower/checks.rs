@@ -69,8 +69,11 @@ impl<'c, 'p> Checks<'c, 'p> {
     pub fn check_options(&mut self) {
         let size = self.b.load(Place::Options(OptionsField::StructSize));
         let short = self.b.compare(Compare::LtUnsigned, size, options::SIZE);
-        let other = self.b.compare(Compare::Ne, size, options::FIRST_SIZE);
-        let short = self.b.binary(Binary::And, short, other);
+        let mut short = short;
+        for known in [options::FIRST_SIZE, options::SECOND_SIZE] {
+            let other = self.b.compare(Compare::Ne, size, known);
+            short = self.b.binary(Binary::And, short, other);
+        }
         let given = self.b.param(6);
         let given = self.b.compare(Compare::Ne, given, 0);
         let bad = self.b.binary(Binary::And, short, given);

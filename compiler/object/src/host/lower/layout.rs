@@ -308,6 +308,10 @@ impl Plan {
         if let Op::Call(call) = &data.op {
             call.numbers.iter().for_each(|number| self.size(number));
         }
+        if let Op::Exchange(exchange) = &data.op {
+            self.size(&exchange.ty.bytes());
+            self.size(&exchange.ty.elements());
+        }
         if let Op::External(external) = &data.op {
             external.dims().for_each(|dim| self.size(dim));
             let types: Vec<&TensorType> = data.inputs.iter().map(|&input| scope.graph.ty(input)).collect();

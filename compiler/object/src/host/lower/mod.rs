@@ -9,6 +9,7 @@ mod builder;
 mod checks;
 mod control;
 mod dynamic;
+mod exchange;
 mod external;
 pub(crate) mod layout;
 mod run;

@@ -5,12 +5,13 @@ use cranelift_entity::EntityRef;
 
 use crate::host::abi::{options, status};
 use crate::host::ir::{
-    Address, Binary, CLOSE_STRINGS, Compare, Condition, Frame, FrameField, FuncId, FunctionKind,
+    ABORT_RANKS, Address, Binary, CLOSE_STRINGS, Compare, Condition, Frame, FrameField, FuncId, FunctionKind,
     OPEN_STRINGS, Op, Operand, OptionsField, Place, Port, Program, SlotUse, TensorField, Type,
 };
 use crate::host::lower::Lowered;
 use crate::host::lower::builder::Builder;
 use crate::host::lower::checks::{Apart, Checks, Part};
+use crate::host::lower::exchange;
 use crate::host::lower::layout::{Plan, Scope};
 use crate::host::lower::sizes::{Sizes, given_symbols, leave_if};
 use crate::host::lower::state;
@@ -55,6 +56,9 @@ pub(super) fn lower(
     writer.check_options();
     writer.check_counts();
     writer.check_allocator();
+    if let Some(own) = scope.graph.rank {
+        exchange::check_communicator(writer.b, own);
+    }
     let call = |writer: &mut Checks<'_, '_>, part: Part| {
         for (_, check) in checks.iter().filter(|check| check.0 == part) {
             writer.b.effect(Op::Call(*check, params.clone()));
@@ -129,7 +133,7 @@ fn store_sizes(b: &mut Builder, plan: &Plan, graph: &Graph, sizes: &mut Sizes) -
 /// The seed of the caller's options, where they have one, in place of 0.
 fn store_seed(b: &mut Builder, symbol: Sym) {
     let size = b.load(Place::Options(OptionsField::StructSize));
-    let has_seed = b.compare(Compare::Ge, size, options::SIZE);
+    let has_seed = b.compare(Compare::Ge, size, options::SECOND_SIZE);
     if let Operand::Value(has_seed) = has_seed {
         b.open();
         let seed = b.load(Place::Options(OptionsField::Seed));
@@ -177,15 +181,22 @@ fn execute(b: &mut Builder, plan: &Plan, graph: &Graph, steps: &[FuncId]) {
     };
     let frame = b.address(Address::Frame(Frame::from_u32(0)));
     let call = |b: &mut Builder, &function: &FuncId| b.effect(Op::Call(function, vec![frame.into()]));
-    if slots.is_empty() && plan.strings.is_none() {
+    if slots.is_empty() && plan.strings.is_none() && graph.rank.is_none() {
         steps.iter().for_each(|function| call(b, function));
     } else {
         b.open();
+        if let Some(own) = graph.rank {
+            exchange::begin(b, own);
+        }
         steps.iter().for_each(|function| call(b, function));
         let body = b.close();
         let status = b.fresh(Type::I32);
         b.open();
         abandon(b, plan);
+        if graph.rank.is_some() {
+            // The others wait for what does not come.
+            b.value(Type::I32, Op::Exchange(&ABORT_RANKS, vec![status.into()]));
+        }
         close(b);
         b.effect(Op::Return(status.into()));
         let handler = b.close();

@@ -238,6 +238,10 @@ impl<'p> StepWriter<'_, 'p> {
                         self.poll();
                         self.external(*node, external)?;
                     }
+                    GraphOp::Exchange(exchange) => {
+                        self.poll();
+                        self.exchange(*node, exchange)?;
+                    }
                     _ => self.scan(&work)?,
                 }
             }

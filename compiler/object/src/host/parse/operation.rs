@@ -5,7 +5,8 @@ use cranelift_entity::EntityRef;
 use super::ProgramParser;
 use crate::host::abi::status;
 use crate::host::ir::{
-    Address, Condition, Frame, FrameField, FuncId, Op, Operand, Place, Port, Slot, Type, Value, extern_named,
+    Address, Condition, Frame, FrameField, FuncId, Op, Operand, Place, Port, Slot, Type, Value,
+    exchange_function, extern_named,
 };
 use crate::host::print::{BINARIES, CHECKED, COMPARES, FRAME, OPTIONS, TENSOR};
 use onnxc_ir::error::Result;
@@ -58,6 +59,16 @@ impl ProgramParser<'_> {
                 self.lexer.advance()?;
                 let op = Op::Extern(function, self.operands()?);
                 return Ok(Some((op, function.result.into_iter().collect())));
+            }
+            "exchange" => {
+                let Token::Word(function) = *self.lexer.token() else {
+                    return self.lexer.expected("the name of a function");
+                };
+                let Some(function) = exchange_function(function) else {
+                    return self.lexer.expected("a function of communicators");
+                };
+                self.lexer.advance()?;
+                (Op::Exchange(function, self.operands()?), Type::I32)
             }
             "external" => {
                 let Token::Word(symbol) = *self.lexer.token() else {

@@ -280,6 +280,7 @@ fn changes(op: &Op) -> bool {
             | Op::Transfer { .. }
             | Op::Extern(..)
             | Op::External(..)
+            | Op::Exchange(..)
             | Op::Call(..)
             | Op::If { .. }
             | Op::Loop { .. }

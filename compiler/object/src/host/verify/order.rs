@@ -69,7 +69,8 @@ impl Order<'_> {
 
     fn writes(&self, op: &Op) -> bool {
         match op {
-            Op::Store(..) | Op::Extern(..) | Op::External(..) | Op::Kernel(..) | Op::Inherit(_) => true,
+            Op::Store(..) | Op::Extern(..) | Op::External(..) | Op::Exchange(..) => true,
+            Op::Kernel(..) | Op::Inherit(_) => true,
             Op::Clear(_) | Op::Allocate { .. } | Op::Grow { .. } => true,
             Op::Release(_) | Op::Empty(_) | Op::Transfer { .. } => true,
             op => self.is_steps(op),
