@@ -22,7 +22,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 BUILT ?= $(TARGET_DIR)/$(if $(TARGET),$(TARGET)/)release
 TO := $(DESTDIR)$(PREFIX)
 PACKAGES := $(TO)/lib/cmake/onnxc
-LAYERS := ir machine tuning schedule passes loops ops contrib import backend object
+LAYERS := ir machine tuning schedule partition passes loops ops contrib import backend object
 CRATES := onnxc-proto onnxc-runtime-support onnxc-runtime-images $(addprefix onnxc-,$(LAYERS)) onnxc
 PROGRAMS := onnxc onnxc.exe
 LIBRARIES := $(addprefix libonnxc_runtime_,support.a images.a images.so images.dylib) \
@@ -38,7 +38,7 @@ install: all
 # Of the libraries, those that this system makes: lib*.a, lib*.so or .dylib; *.lib and *.dll on Windows. The module for Go has the
 # header beside it: when another version is installed, Go builds the module again only where a file in its folder has changed.
 place:
-	$(INSTALL) -d $(TO)/bin $(TO)/include $(TO)/lib/pkgconfig $(PACKAGES) $(TO)/share/onnxc/go
+	$(INSTALL) -d $(TO)/bin $(TO)/include $(TO)/lib/pkgconfig $(PACKAGES) $(TO)/share/onnxc/go $(TO)/share/onnxc/mpi
 	for file in $(addprefix $(BUILT)/,$(PROGRAMS)); do \
 	    test ! -f $$file || $(INSTALL) -m 755 $$file $(TO)/bin || exit 1; done
 	for file in $(addprefix $(BUILT)/,$(LIBRARIES)); do \
@@ -47,13 +47,14 @@ place:
 	$(INSTALL) -m 644 runtime-support/include/onnxc.h runtime-support/cpp/onnxc.hpp $(TO)/include
 	$(INSTALL) -m 644 runtime-support/cmake/onnxcConfig.cmake $(PACKAGES)
 	$(INSTALL) -m 644 runtime-support/go/go.mod runtime-support/go/onnxc.go runtime-support/include/onnxc.h $(TO)/share/onnxc/go
+	$(INSTALL) -m 644 runtime-support/mpi/onnxc_mpi.c runtime-support/mpi/onnxc_mpi.h $(TO)/share/onnxc/mpi
 	sed 's/@VERSION@/$(VERSION)/' runtime-support/cmake/onnxcConfigVersion.cmake.in > $(PACKAGES)/onnxcConfigVersion.cmake
-	for package in onnxc onnxc-images; do \
+	for package in onnxc onnxc-images onnxc-mpi; do \
 	    sed 's/@VERSION@/$(VERSION)/' runtime-support/cmake/$$package.pc.in > $(TO)/lib/pkgconfig/$$package.pc || exit 1; done
 
 uninstall:
 	rm -f $(TO)/bin/onnxc $(TO)/bin/onnxc.exe $(TO)/include/onnxc.h $(TO)/include/onnxc.hpp
-	rm -f $(TO)/lib/libonnxc_runtime_* $(TO)/lib/onnxc_runtime_* $(TO)/lib/pkgconfig/onnxc.pc $(TO)/lib/pkgconfig/onnxc-images.pc
+	rm -f $(TO)/lib/libonnxc_runtime_* $(TO)/lib/onnxc_runtime_* $(TO)/lib/pkgconfig/onnxc.pc $(TO)/lib/pkgconfig/onnxc-images.pc $(TO)/lib/pkgconfig/onnxc-mpi.pc
 	rm -rf $(PACKAGES) $(TO)/share/onnxc
 
 wheel:

@@ -3,6 +3,7 @@
 #   onnxc::onnxc            the headers
 #   onnxc::runtime          and the thread pool, the allocator, what models of strings call
 #   onnxc::images           and what models call that decode images
+#   onnxc::mpi              where find_package(MPI) has found MPI before: the communicator of ranks, made from its source
 #   onnxc_add_model(...)    a library target with a compiled model
 #
 # onnxc_add_model(<target> <model.onnx>
@@ -46,6 +47,15 @@ if(NOT TARGET onnxc::onnxc)
             IMPORTED_LOCATION "${_onnxc_file}"
             INTERFACE_LINK_LIBRARIES "onnxc::onnxc;Threads::Threads;${_onnxc_system}")
     endforeach()
+endif()
+
+if(TARGET MPI::MPI_C AND NOT TARGET onnxc::mpi)
+    set(_onnxc_mpi "${_onnxc_prefix}/share/onnxc/mpi")
+    add_library(onnxc::mpi INTERFACE IMPORTED)
+    set_target_properties(onnxc::mpi PROPERTIES
+        INTERFACE_SOURCES "${_onnxc_mpi}/onnxc_mpi.c"
+        INTERFACE_INCLUDE_DIRECTORIES "${_onnxc_mpi}"
+        INTERFACE_LINK_LIBRARIES "onnxc::runtime;MPI::MPI_C")
 endif()
 
 # The compiler's triple for what CMake compiles for, in `variable`; empty on this machine itself.

@@ -4,14 +4,16 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use onnxc_backend::vector;
 use onnxc_ir::error::Kind;
+use onnxc_ir::graph::arrangement::{Arrangement, CutAxis, Sharding};
 use onnxc_ir::graph::dim::Sym;
 use onnxc_ir::graph::parse::parse;
 use onnxc_ir::graph::print::to_text;
 use onnxc_ir::graph::verify::verify;
-use onnxc_ir::graph::{DType, Dim, Graph, Tensor, TensorType};
+use onnxc_ir::graph::{DType, Dim, Graph, Tensor, TensorType, ValueId};
 use onnxc_ir::interp;
 use onnxc_loops as loops;
 use onnxc_loops::{Kernel, program};
@@ -53,6 +55,8 @@ enum Action {
     Vector(String),
     /// Lowers the graph to its host program.
     Host,
+    /// Partitions the graph: see [`arranged`].
+    Partition(String),
 }
 
 /// Settings of a group of the schedule, or of a stage of one.
@@ -93,6 +97,7 @@ fn read_case(path: &Path) -> Result<Case, String> {
                 let (name, cpu) = name.split_once(',').map_or((name, None), |(name, cpu)| (name, Some(cpu)));
                 Action::Pass { name: name.trim().into(), cpu: cpu.map(|cpu| cpu.trim().into()) }
             }
+            Some(("partition", what)) => Action::Partition(what.trim().to_string()),
             Some(("lower", cpu)) => Action::Lower(Some(cpu.trim().to_string())),
             Some(("vector", cpu)) => Action::Vector(cpu.trim().to_string()),
             None if directive == "lower" => Action::Lower(None),
@@ -104,7 +109,7 @@ fn read_case(path: &Path) -> Result<Case, String> {
         }
     }
     let action = action
-        .ok_or("no directive `; pass: NAME`, `; lower`, `; lower: CPU`, `; vector: CPU` or `; host`")?;
+        .ok_or("no directive `; pass: NAME`, `; partition: ...`, `; lower`, `; lower: CPU`, `; vector: CPU` or `; host`")?;
     if let Action::Pass { name, .. } = &action
         && name != PIPELINE
         && pass::by_name(name).is_none()
@@ -174,6 +179,7 @@ fn run_case(case: &Case) -> Result<String, String> {
         Action::Lower(cpu) => run_lower_case(&before, cpu.as_deref(), case),
         Action::Vector(cpu) => run_vector_case(&before, cpu),
         Action::Host => run_host_case(&before),
+        Action::Partition(what) => run_partition_case(what, &before),
     }
 }
 
@@ -186,6 +192,66 @@ fn run_pass_case(pass: &str, cpu: Option<&str>, before: &Graph) -> Result<String
         same_meaning(before, &|inputs| interp::run(&after, inputs), seed)?;
     }
     Ok(renumbered(&to_text(&after)))
+}
+
+/// Reads `2, v3 1, n4`: two ranks (the first word), value 3 cut along its axis 1 over the ranks of a stage, a stage that begins at
+/// node 4. `v3 1 stage 1` is about that stage.
+fn arranged(text: &str) -> Result<Arrangement, String> {
+    let wrong = || format!("`{text}` is not `RANKS, vVALUE AXIS, nNODE`");
+    let number = |text: &str| text.parse::<usize>().map_err(|_| wrong());
+    let mut parts = text.split(',').map(|part| part.split_whitespace().collect::<Vec<&str>>());
+    let Some([ranks]) = parts.next().as_deref().map(|first| [first[0]]) else { return Err(wrong()) };
+    let ranks = number(ranks)?;
+    let (mut starts, mut cuts) = (vec![0], vec![]);
+    for part in parts {
+        match part[..] {
+            [node] if node.starts_with('n') => starts.push(number(&node[1..])?),
+            [value, axis] if value.starts_with('v') => cuts.push((number(&value[1..])?, number(axis)?, 0)),
+            [value, axis, "stage", stage] if value.starts_with('v') => {
+                cuts.push((number(&value[1..])?, number(axis)?, number(stage)?));
+            }
+            _ => return Err(wrong()),
+        }
+    }
+    let mut arrangement = Arrangement { name: "c".into(), ranks, ..Arrangement::default() };
+    let each = ranks / starts.len();
+    let ends = starts[1..].iter().copied().chain([usize::MAX]);
+    if starts.len() > 1 {
+        let ranges = starts.iter().zip(ends).enumerate();
+        arrangement.stages = ranges.map(|(stage, (&start, end))| (start..end, stage as i64)).collect();
+    }
+    for (value, axis, stage) in cuts {
+        let parts = (0..each).map(|at| vec![(stage * each + at) as i64]).collect();
+        let axes = vec![CutAxis { axis, parts: each, blocks: None }];
+        arrangement.shardings.push((ValueId::new(value), Sharding { place: format!("v{value}"), parts, axes }));
+    }
+    Ok(arrangement)
+}
+
+/// The graphs of all ranks, which together give what the graph gives.
+fn run_partition_case(what: &str, before: &Graph) -> Result<String, String> {
+    let partition =
+        onnxc_partition::partition(before, &arranged(what)?).map_err(|error| error.to_string())?;
+    let graphs = &partition.graphs;
+    let mut text = String::new();
+    for graph in graphs {
+        checked(graph, "after")?;
+        let printed = to_text(graph);
+        if to_text(&parse(&printed).map_err(|error| error.to_string())?) != printed {
+            return Err(format!("what is printed is read as something else:\n{printed}"));
+        }
+        text += &renumbered(&printed);
+    }
+    for seed in 1..=2 {
+        for rank in 0..graphs.len() {
+            let run = |inputs: &[Tensor]| {
+                let all = vec![inputs.to_vec(); graphs.len()];
+                Ok(interp::run_ranks(graphs, &all, 0, Duration::from_secs(20))?.swap_remove(rank))
+            };
+            same_meaning(before, &run, seed)?;
+        }
+    }
+    Ok(text)
 }
 
 /// An x86-64 processor, aarch64 or one of its processors, or s390x, with its widest vectors.
@@ -563,4 +629,10 @@ fn malformed_files_are_refused() {
 #[test]
 fn renumbering_follows_appearance() {
     assert_eq!(renumbered("v7 = neg v3 \"v9 v3\" : v3, v12"), "v0 = neg v1 \"v9 v3\" : v1, v2");
+}
+
+#[test]
+fn partition() {
+    let tested = run_folder("partition");
+    assert!(tested.iter().all(|action| matches!(action, Action::Partition(_))));
 }

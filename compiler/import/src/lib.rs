@@ -30,6 +30,7 @@ mod order;
 mod ranks;
 mod scope;
 mod shapes;
+pub mod shard;
 mod tensor;
 pub mod train_graph;
 pub mod training;

@@ -180,7 +180,7 @@ rules! {
     DeviceConfiguration "device_configuration" Warning "DeviceConfiguration, ShardingSpec"
         "A name or a number of devices or shards is missing, contradicts another one, or is out of range."
     DeviceIgnored "device_ignored" Note "DeviceConfiguration"
-        "Device configurations are hints, which are not followed."
+        "Device configurations are hints; those that `--configuration` does not name are not followed."
     SequenceShapes "sequence_shapes" Unchecked "Type.Sequence"
         "Elements of a sequence input with one declared shape may differ in shape; ONNX Runtime does not check either."
 }

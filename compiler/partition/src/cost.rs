@@ -32,16 +32,20 @@ pub fn conversion(ty: &TensorType, from: State, to: State, ranks: usize) -> f64 
         (State::Cut { axis, .. }, State::Cut { axis: other, .. }) if axis != other => {
             LATENCY + bytes(ty) * share / ranks as f64 / LINK
         }
-        (State::Cut { .. }, _) => LATENCY + bytes(ty) * share / LINK,
+        (State::Cut { .. }, _) => LATENCY + gathered(ty, ranks),
     }
+}
+
+/// To send what all ranks lack of a value, without waiting.
+pub fn gathered(ty: &TensorType, ranks: usize) -> f64 {
+    bytes(ty) * (ranks - 1) as f64 / ranks as f64 / LINK
 }
 
 /// To combine partial values.
 pub fn combination(ty: &TensorType, to: State, ranks: usize) -> f64 {
-    let share = (ranks - 1) as f64 / ranks as f64;
     match to {
-        State::Whole => LATENCY + 2.0 * bytes(ty) * share / LINK,
-        State::Cut { .. } => LATENCY + bytes(ty) * share / LINK,
+        State::Whole => LATENCY + 2.0 * gathered(ty, ranks),
+        State::Cut { .. } => LATENCY + gathered(ty, ranks),
     }
 }
 

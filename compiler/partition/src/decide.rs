@@ -316,6 +316,21 @@ impl Axis<'_, '_> {
         sound.then(|| (chosen, blocks.map_or(1.0, |blocks| cost::share(&blocks, self.ranks))))
     }
 
+    /// Whether a way goes on with a cut that is there, or asked or wished for. None is made up: which sizes symbols will have, such as that of
+    /// a batch, is not known here.
+    fn is_followed(&self, id: NodeId, way: &Way) -> bool {
+        let node = &self.graph.nodes[id];
+        let is_cut = |state: &State, own: usize| matches!(state, State::Cut { axis, .. } if *axis == own);
+        let mut pairs = way.operands.iter().zip(&node.inputs).chain(way.results.iter().zip(&node.outputs));
+        pairs.any(|(share, value)| match *share {
+            Share::Range { axis, .. } => {
+                let there = self.states.get(value).is_some_and(|states| states.iter().any(|own| is_cut(own, axis)));
+                there || self.wish(*value).is_some_and(|wish| is_cut(&wish, axis))
+            }
+            _ => false,
+        })
+    }
+
     fn node(&mut self, id: NodeId) {
         let node = &self.graph.nodes[id];
         let all = Chosen {
@@ -323,7 +338,9 @@ impl Axis<'_, '_> {
             results: vec![Given::State(State::Whole); node.outputs.len()],
         };
         let mut candidates = vec![(all, 1.0)];
-        candidates.extend(self.ways(id).iter().filter_map(|way| self.chosen(id, way)));
+        let ways = self.ways(id);
+        let followed = ways.iter().filter(|way| self.is_followed(id, way));
+        candidates.extend(followed.filter_map(|way| self.chosen(id, way)));
         // What a state is appended to is read as it lies.
         if let Op::Append { .. } = node.op {
             let own = self.states.get(&node.inputs[0]).and_then(|states| states.first()).copied();

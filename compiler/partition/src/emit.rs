@@ -2,12 +2,13 @@
 //!
 //! All ranks walk the same nodes in the same order and find the same exchanges on the way, each with its own part in them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use onnxc_ir::error::Result;
+use onnxc_ir::graph::axes::{Share, Way, ways};
 use onnxc_ir::graph::exchange::{Exchange, Group, Rank, Transfer};
 use onnxc_ir::graph::{
-    Builder, Constant, DType, Def, Dim, Graph, NodeId, Op, State as Kept, TensorType, Value, ValueId,
+    Assumptions, Builder, Constant, DType, Def, Dim, Graph, NodeId, Op, State as Kept, Sym, TensorType, Value, ValueId,
     dim::product, verify::verify,
 };
 use onnxc_ir::scalar::ReduceFn;
@@ -68,12 +69,44 @@ pub fn emit(graph: &Graph, mesh: &Mesh, plan: &Plan, own: Rank) -> Result<Graph>
     emitter.symbols()?;
     new.keep_reachable();
     new.states = states.into_iter().map(|(_, state)| state).collect();
+    let bound = bound(&new);
+    let is_bound = |dim: &Dim| {
+        let mut all = true;
+        dim.visit_symbols(&mut |sym| all &= bound.contains(&sym));
+        all
+    };
+    // What is known of the sizes of states is checked where they are.
+    let mut assumptions = Assumptions::default();
+    for own in new.assumptions.iter() {
+        let mut checks = true;
+        own.visit_dims(&mut |dim| checks &= is_bound(dim));
+        if checks {
+            assumptions.insert(own.clone());
+        }
+    }
+    new.assumptions = assumptions;
+    for &id in &new.order {
+        let node = &new.nodes[id];
+        let types = node.inputs.iter().chain(&node.outputs).flat_map(|&value| &new.ty(value).shape);
+        if let Some(dim) = node.op.dims().into_iter().chain(types).find(|dim| !is_bound(dim)) {
+            let message = format!(
+                "rank {}: node `{}` needs the size {}, which a state of another stage has",
+                own.rank,
+                new.node_ref(id).name,
+                new.dim_text(dim)
+            );
+            return Err(unsupported(message));
+        }
+    }
     if let Err(errors) = verify(&new) {
         let text: Vec<String> = errors.iter().map(|error| error.message.clone()).collect();
         return Err(internal(format!("the graph of rank {}: {}", own.rank, text.join("; "))));
     }
     Ok(new)
 }
+
+/// Constants that are computed from each other whose shares are made of shares.
+const MOST_DEFERRED: usize = 64;
 
 /// Stands for all stages among those that have got a value.
 const EVERYWHERE: usize = usize::MAX;
@@ -183,6 +216,38 @@ impl Emitter<'_> {
         Ok(self.values[&key(value)])
     }
 
+    /// A share of a constant. Of one that is computed from others, it is computed from their shares where that goes, so that what makes
+    /// numbers of codes is still seen.
+    fn cut_constant(&mut self, value: ValueId, layout: &Layout, depth: usize) -> Result<ValueId> {
+        if layout.iter().all(|state| *state == State::Whole) {
+            return self.constant(value);
+        }
+        if let Some(&own) = self.values.get(&(value, layout.clone())) {
+            return Ok(own);
+        }
+        let graph = self.graph;
+        let ty = graph.ty(value);
+        if let Def::Const(Constant::Deferred { op, inputs }) = &graph.values[value].def
+            && depth < MOST_DEFERRED
+            && let Some(layouts) = shares(graph, op, inputs, ty, layout)
+        {
+            let mut operands = vec![];
+            for (&input, layout) in inputs.iter().zip(&layouts) {
+                operands.push(self.cut_constant(input, layout, depth + 1)?);
+            }
+            let wanted = self.local(layout, ty);
+            let own = self.b.emit(localized(op, &wanted), &operands)?[0];
+            if *self.b.ty(own) == wanted && self.b.graph.is_constant(own) {
+                self.values.insert((value, layout.clone()), own);
+                return Ok(own);
+            }
+        }
+        let all = self.constant(value)?;
+        let own = self.convert(all, ty, whole(self.mesh), layout)?;
+        self.values.insert((value, layout.clone()), own);
+        Ok(own)
+    }
+
     /// Hands a value over to another stage, where it has the layout that it is stored in.
     fn hand_over(&mut self, value: ValueId, to: usize) -> Result<()> {
         let Some(from) = self.home(value).filter(|&from| from != to) else { return Ok(()) };
@@ -231,7 +296,7 @@ impl Emitter<'_> {
         let stored = self.stored(value);
         let all = whole(self.mesh);
         let (own, from) = match self.graph.values[value].def {
-            Def::Const(_) => (self.constant(value)?, stored),
+            Def::Const(_) => (self.cut_constant(value, layout, 0)?, layout.clone()),
             // Of another stage, and given to all ranks.
             _ if !self.values.contains_key(&(value, stored.clone())) => (self.present(value, &all)?, all),
             _ => (self.present(value, &stored)?, stored),
@@ -291,15 +356,7 @@ impl Emitter<'_> {
             .zip(&layouts)
             .map(|(&value, layout)| self.local(layout, self.graph.ty(value)))
             .collect();
-        let op = match (&node.op, types.first()) {
-            (Op::Reshape { .. }, Some(ty)) => Op::Reshape { shape: ty.shape.clone() },
-            (Op::Expand { .. }, Some(ty)) => Op::Expand { shape: ty.shape.clone() },
-            (Op::Iota { axis, .. }, Some(ty)) => Op::Iota { shape: ty.shape.clone(), axis: *axis },
-            (Op::Slice { starts, steps, .. }, Some(ty)) => {
-                Op::Slice { starts: starts.clone(), steps: steps.clone(), sizes: ty.shape.clone() }
-            }
-            (op, _) => op.clone(),
-        };
+        let op = types.first().map_or_else(|| node.op.clone(), |ty| localized(&node.op, ty));
         let results = self.b.emit(op, inputs)?;
         for (at, (&own, &value)) in results.iter().zip(&node.outputs).enumerate() {
             if *self.b.ty(own) != types[at] {
@@ -613,6 +670,56 @@ impl Emitter<'_> {
         }
         Ok(())
     }
+}
+
+/// The symbols that have values in a run of a graph.
+fn bound(graph: &Graph) -> HashSet<Sym> {
+    let mut bound: HashSet<Sym> = graph.data.keys().copied().chain(graph.seed).collect();
+    let mut note = |dim: &Dim| dim.visit_symbols(&mut |sym| drop(bound.insert(sym)));
+    graph.inputs.iter().flat_map(|input| &graph.ty(input.value).shape).for_each(&mut note);
+    for growth in graph.states.iter().filter_map(|state| state.growth.as_ref()) {
+        [&Dim::sym(growth.size), &growth.next, &growth.capacity].into_iter().for_each(&mut note);
+    }
+    bound
+}
+
+/// The operation where its result is a share of this type.
+fn localized(op: &Op, ty: &TensorType) -> Op {
+    match op {
+        Op::Reshape { .. } => Op::Reshape { shape: ty.shape.clone() },
+        Op::Expand { .. } => Op::Expand { shape: ty.shape.clone() },
+        Op::Iota { axis, .. } => Op::Iota { shape: ty.shape.clone(), axis: *axis },
+        Op::Slice { starts, steps, .. } => {
+            Op::Slice { starts: starts.clone(), steps: steps.clone(), sizes: ty.shape.clone() }
+        }
+        op => op.clone(),
+    }
+}
+
+/// The layouts of operands that make a result in this layout; `None` where no way gives it.
+fn shares(graph: &Graph, op: &Op, inputs: &[ValueId], ty: &TensorType, layout: &Layout) -> Option<Vec<Layout>> {
+    let types: Vec<&TensorType> = inputs.iter().map(|&input| graph.ty(input)).collect();
+    let all = ways(op, &types, &[ty]);
+    let mut layouts = vec![vec![]; inputs.len()];
+    for state in layout {
+        let State::Cut { axis, unit } = *state else {
+            layouts.iter_mut().for_each(|own| own.push(State::Whole));
+            continue;
+        };
+        let gives = |way: &&Way| match way.results[0] {
+            Share::Range { axis: own, scale } => own == axis && unit % scale == 0,
+            _ => false,
+        };
+        let way = all.iter().find(gives)?;
+        let Share::Range { scale, .. } = way.results[0] else { return None };
+        for (own, share) in layouts.iter_mut().zip(&way.operands) {
+            own.push(match *share {
+                Share::Range { axis, scale: other } => State::Cut { axis, unit: unit / scale * other },
+                _ => State::Whole,
+            });
+        }
+    }
+    Some(layouts)
 }
 
 /// The axis of the mesh that alone moves from one axis of the value to another one, both cut by no other.

@@ -11,6 +11,7 @@ mod emit;
 mod layout;
 mod mesh;
 mod report;
+mod suggest;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use onnxc_ir::graph::arrangement::Arrangement;
 use onnxc_ir::graph::exchange::Rank;
 
 pub use report::{Exchanged, Holding};
+pub use suggest::{Role, Suggestion, stages, suggest};
 
 /// A model, as ranks.
 #[derive(Debug)]

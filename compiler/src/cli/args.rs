@@ -118,6 +118,8 @@ pub enum Command {
     Run(RunArgs),
     /// Write what trains a model into it, as training_info: loss, derivatives and optimizer
     TrainGraph(TrainGraphArgs),
+    /// Write a device configuration into a model: which rank has which share of it
+    Shard(ShardArgs),
     /// Compile a model and compare its outputs with those of test_data_set_* folders
     Verify(VerifyArgs),
     /// Compile a model and time it
@@ -351,6 +353,35 @@ pub struct CheckArgs {
     /// Print the problems as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// What a device configuration is made of.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Writes a model that computes the same, with a device configuration of all that is asked for: the number of ranks is the product. Prints
+what was chosen by cost, and what each rank holds and sends. `onnxc --configuration ranks --all-ranks` compiles it.")]
+pub struct ShardArgs {
+    /// The ONNX model; `-` is standard input
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    /// Shares of each tensor: products by columns and then by rows, heads, channels
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub tensor_parallel: u16,
+    /// Stages of a pipeline
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub pipeline: u16,
+    /// Parts of a batch: the first axis of inputs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub data_parallel: u16,
+    /// Name of the configuration
+    #[arg(long, value_name = "NAME", default_value = "ranks")]
+    pub configuration: String,
+    /// The model with its configuration
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Directory below which external data may be read (default: the model's own)
+    #[arg(long, value_name = "DIR")]
+    pub external_data_root: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -29,6 +29,7 @@ mod report;
 mod run;
 pub mod session;
 mod shapes;
+mod shard;
 mod train;
 mod train_graph;
 pub mod values;
@@ -87,6 +88,7 @@ fn command() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args).map(|()| true),
         Command::Run(args) => run::run(&args).map(|()| true),
         Command::TrainGraph(args) => train_graph::run(&args).map(|()| true),
+        Command::Shard(args) => shard::run(&args).map(|()| true),
         Command::Verify(args) => verify::run(&args),
         Command::Bench(args) => bench::run(&args).map(|()| true),
         Command::Report(args) => report::run(&args).map(|()| true),

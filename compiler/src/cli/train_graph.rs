@@ -34,7 +34,7 @@ pub fn run(args: &TrainGraphArgs) -> std::result::Result<(), Problems> {
     let source = Source::open(&args.model, args.external_data_root.as_deref()).map_err(one)?;
     output::check_place(&args.output, &source.read_files()).map_err(one)?;
     let trained = crate::train_graph(source.bytes(), source.external(), &options)?;
-    let copies = copies(args, &source, &trained.locations).map_err(one)?;
+    let copies = copies(&args.output, &source, &trained.locations).map_err(one)?;
     output::check_place(&args.output, &source.read_files()).map_err(one)?;
     let mut outputs = Outputs::beside(&args.output).map_err(one)?;
     let mut write = |place: &Path, bytes: &[u8]| {
@@ -72,8 +72,12 @@ pub fn run(args: &TrainGraphArgs) -> std::result::Result<(), Problems> {
 }
 
 /// Files of external data that the output needs beside it: none where it lies beside the model.
-fn copies(args: &TrainGraphArgs, source: &Source, locations: &[String]) -> Result<Vec<(String, PathBuf)>> {
-    let folder = match args.output.parent() {
+pub(super) fn copies(
+    output: &Path,
+    source: &Source,
+    locations: &[String],
+) -> Result<Vec<(String, PathBuf)>> {
+    let folder = match output.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };

@@ -50,6 +50,13 @@ pub(super) fn lower(
             checks.push((part, program.functions.push(builder.finish())));
         }
     }
+    let begin = scope.graph.rank.map(|own| {
+        let mut builder = Builder::new("begin".into(), FunctionKind::Steps(Frame::from_u32(0)));
+        exchange::begin(&mut builder, own);
+        builder.effect(ok());
+        program.functions.push(builder.finish())
+    });
+    let steps: Vec<FuncId> = begin.into_iter().chain(steps.iter().copied()).collect();
     let mut builder = Builder::new("run".into(), FunctionKind::Run);
     let params = builder.params();
     let mut writer = Checks::new(&mut builder, plan, scope, &apart);
@@ -80,7 +87,7 @@ pub(super) fn lower(
     let (mut sizes, b) = (writer.sizes, writer.b);
     store_sizes(b, plan, scope.graph, &mut sizes)?;
     store_output_dims(b, plan, scope.graph, &mut sizes)?;
-    execute(b, plan, scope.graph, steps);
+    execute(b, plan, scope.graph, &steps);
     program.functions.push(builder.finish());
     Ok(())
 }
@@ -185,9 +192,6 @@ fn execute(b: &mut Builder, plan: &Plan, graph: &Graph, steps: &[FuncId]) {
         steps.iter().for_each(|function| call(b, function));
     } else {
         b.open();
-        if let Some(own) = graph.rank {
-            exchange::begin(b, own);
-        }
         steps.iter().for_each(|function| call(b, function));
         let body = b.close();
         let status = b.fresh(Type::I32);
