@@ -302,7 +302,9 @@ pub fn shard(
             let own = placed.entry(at).or_default();
             match role {
                 Role::Columns { .. } => {
-                    let Some(&(_, axis)) = CUT.iter().find(|(name, _)| *name == node.op_type()) else { continue };
+                    let Some(&(_, axis)) = CUT.iter().find(|(name, _)| *name == node.op_type()) else {
+                        continue;
+                    };
                     let batch = grid.batches > 1 && result_of(&graph, origin).is_some_and(of_batch);
                     own.values.push(said(&node.output[0], batch, Some(axis)));
                     own.values.extend(weight.map(|name| said(name, false, Some(1))));

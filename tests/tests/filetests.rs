@@ -223,7 +223,9 @@ fn arranged(text: &str) -> Result<Arrangement, String> {
     for (value, axis, stage) in cuts {
         let parts = (0..each).map(|at| vec![(stage * each + at) as i64]).collect();
         let axes = vec![CutAxis { axis, parts: each, blocks: None }];
-        arrangement.shardings.push((ValueId::new(value), Sharding { place: format!("v{value}"), parts, axes }));
+        arrangement
+            .shardings
+            .push((ValueId::from_u32(value as u32), Sharding { place: format!("v{value}"), parts, axes }));
     }
     Ok(arrangement)
 }
@@ -240,7 +242,9 @@ fn run_partition_case(what: &str, before: &Graph) -> Result<String, String> {
         if to_text(&parse(&printed).map_err(|error| error.to_string())?) != printed {
             return Err(format!("what is printed is read as something else:\n{printed}"));
         }
-        text += &renumbered(&printed);
+        // The digest of the whole is another one with each change of the text form.
+        let plan = graph.rank.map_or(0, |own| own.plan);
+        text += &renumbered(&printed).replace(&format!("{plan:016x}"), "...");
     }
     for seed in 1..=2 {
         for rank in 0..graphs.len() {

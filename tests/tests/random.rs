@@ -180,7 +180,9 @@ fn options_that_end_before_the_seed_have_seed_0() {
     assert!(with(options::SIZE + 8, 77).outputs == reference(77));
     assert!(with(options::SECOND_SIZE, 77).outputs == reference(77));
     assert!(with(options::FIRST_SIZE, 77).outputs == reference(0));
-    for size in [options::FIRST_SIZE - 1, options::FIRST_SIZE + 1, options::SECOND_SIZE + 1, options::SIZE - 1] {
+    for size in
+        [options::FIRST_SIZE - 1, options::FIRST_SIZE + 1, options::SECOND_SIZE + 1, options::SIZE - 1]
+    {
         assert_eq!(with(size, 77).status, status::BAD_OPTIONS, "{size} bytes");
     }
 }

@@ -23,8 +23,10 @@ pub(super) fn chosen(model: &ModelProto, name: &str) -> Result<Arrangement> {
     match usize::try_from(own.num_devices()) {
         Ok(ranks @ 1..=4096) => Ok(Arrangement { name: name.to_string(), ranks, ..Arrangement::default() }),
         _ => {
-            let message =
-                format!("device configuration `{name}`: {} devices; there may be 1 to 4096", own.num_devices());
+            let message = format!(
+                "device configuration `{name}`: {} devices; there may be 1 to 4096",
+                own.num_devices()
+            );
             Err(Error::new(Stage::Import, Kind::Malformed, message))
         }
     }
@@ -99,7 +101,11 @@ fn sharding(
             match simple.num_shards() {
                 1 => {}
                 parts @ 2.. if at == 0 => cut = Some((parts as usize, simple)),
-                parts @ 2.. => return Err(format!("{parts} shards of part {at} of axis {axis}: the first part alone may be cut")),
+                parts @ 2.. => {
+                    return Err(format!(
+                        "{parts} shards of part {at} of axis {axis}: the first part alone may be cut"
+                    ));
+                }
                 parts => return Err(format!("axis {axis} has {parts} shards in num_shards")),
             }
         }

@@ -181,7 +181,10 @@ pub fn import(
     table: &Table,
 ) -> std::result::Result<Import, Vec<Error>> {
     if options.training && options.configuration.is_some() {
-        return Err(vec![usage("what trains a model is not partitioned: --train and a device configuration exclude each other".to_string())]);
+        return Err(vec![usage(
+            "what trains a model is not partitioned: --train and a device configuration exclude each other"
+                .to_string(),
+        )]);
     }
     match options.training {
         true => training::import(model, options, external, table),
@@ -277,7 +280,11 @@ fn import_once(
         }
         errors.extend(state::keep(&mut graph, &options.state).err());
     }
-    if errors.is_empty() { Ok(Import { graph, notes, warnings, entries: vec![], devices }) } else { Err(errors) }
+    if errors.is_empty() {
+        Ok(Import { graph, notes, warnings, entries: vec![], devices })
+    } else {
+        Err(errors)
+    }
 }
 
 /// Keeps the outputs that are asked for, and those that become state.

@@ -1,8 +1,8 @@
 //! Writes a device configuration into a model: what nodes say of their values, and the stages that they are in.
 
 use onnxc_proto::{
-    DeviceConfigurationProto, IntIntListEntryProto, ModelProto, NodeDeviceConfigurationProto, ShardedDimProto,
-    ShardingSpecProto, SimpleShardedDimProto,
+    DeviceConfigurationProto, IntIntListEntryProto, ModelProto, NodeDeviceConfigurationProto,
+    ShardedDimProto, ShardingSpecProto, SimpleShardedDimProto,
 };
 
 use onnxc_ir::graph::Origin;

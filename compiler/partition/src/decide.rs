@@ -52,7 +52,8 @@ impl Plan {
     /// All decisions.
     pub fn text(&self, graph: &Graph) -> String {
         let of = |node: &NodeId| {
-            let layouts: Vec<_> = graph.nodes[*node].outputs.iter().map(|value| self.layout.get(value)).collect();
+            let layouts: Vec<_> =
+                graph.nodes[*node].outputs.iter().map(|value| self.layout.get(value)).collect();
             format!("{node} {:?} {layouts:?} {:?}\n", self.stage.get(node), self.chosen.get(node))
         };
         graph.order.iter().map(of).collect()
@@ -80,8 +81,15 @@ pub fn decide(graph: &Graph, arrangement: &Arrangement, mesh: &Mesh) -> Result<P
     };
     for dim in 0..mesh.radices.len() {
         let asked = asked.iter().map(|(&value, layout)| (value, layout[dim])).collect();
-        Axis { graph, ranks: mesh.radices[dim], asked, wishes: HashMap::new(), states: HashMap::new(), plan: &mut plan }
-            .decide()?;
+        Axis {
+            graph,
+            ranks: mesh.radices[dim],
+            asked,
+            wishes: HashMap::new(),
+            states: HashMap::new(),
+            plan: &mut plan,
+        }
+        .decide()?;
     }
     Ok(plan)
 }
@@ -214,7 +222,9 @@ impl Axis<'_, '_> {
         for way in self.ways(id) {
             let (operands, results) = pairs(&way);
             let sources = if forward { &operands } else { &results };
-            let Some(unit) = sources.iter().find_map(|(share, value)| self.unit(share, *value)) else { continue };
+            let Some(unit) = sources.iter().find_map(|(share, value)| self.unit(share, *value)) else {
+                continue;
+            };
             if operands.iter().any(|(share, value)| self.opposes(share, *value)) {
                 continue;
             }
@@ -324,7 +334,8 @@ impl Axis<'_, '_> {
         let mut pairs = way.operands.iter().zip(&node.inputs).chain(way.results.iter().zip(&node.outputs));
         pairs.any(|(share, value)| match *share {
             Share::Range { axis, .. } => {
-                let there = self.states.get(value).is_some_and(|states| states.iter().any(|own| is_cut(own, axis)));
+                let there =
+                    self.states.get(value).is_some_and(|states| states.iter().any(|own| is_cut(own, axis)));
                 there || self.wish(*value).is_some_and(|wish| is_cut(&wish, axis))
             }
             _ => false,
@@ -350,10 +361,18 @@ impl Axis<'_, '_> {
         }
         let work = cost::work(&node.op, &self.types(&node.inputs), &self.types(&node.outputs));
         let price = |(chosen, share): &(Chosen, f64)| {
-            let operands: f64 =
-                node.inputs.iter().zip(&chosen.operands).map(|(&value, &state)| self.reading(value, state)).sum();
-            let results: f64 =
-                node.outputs.iter().zip(&chosen.results).map(|(&value, &given)| self.giving(value, given)).sum();
+            let operands: f64 = node
+                .inputs
+                .iter()
+                .zip(&chosen.operands)
+                .map(|(&value, &state)| self.reading(value, state))
+                .sum();
+            let results: f64 = node
+                .outputs
+                .iter()
+                .zip(&chosen.results)
+                .map(|(&value, &given)| self.giving(value, given))
+                .sum();
             operands + results + work * share
         };
         let best = candidates.into_iter().map(|candidate| (price(&candidate), candidate.0));
@@ -377,7 +396,9 @@ impl Axis<'_, '_> {
     /// The state in which a result is kept.
     fn settled(&self, value: ValueId, given: Given) -> State {
         match (self.asked.get(&value), given) {
-            (Some(&asked), Given::State(state)) if cost::same(self.ty(value), asked, state, self.ranks) => state,
+            (Some(&asked), Given::State(state)) if cost::same(self.ty(value), asked, state, self.ranks) => {
+                state
+            }
             (Some(&asked), _) => asked,
             (None, Given::State(state)) => state,
             (None, Given::Partial(_)) => self.wish(value).unwrap_or(State::Whole),
@@ -388,7 +409,8 @@ impl Axis<'_, '_> {
     fn giving(&self, value: ValueId, given: Given) -> f64 {
         let ty = self.ty(value);
         let is_output = self.graph.outputs[..self.graph.given_outputs()].iter().any(|(_, own)| *own == value);
-        let needed = if is_output || self.plan.everywhere.contains(&value) { Some(State::Whole) } else { None };
+        let needed =
+            if is_output || self.plan.everywhere.contains(&value) { Some(State::Whole) } else { None };
         let target = self.asked.get(&value).copied().or(needed);
         match given {
             Given::Partial(_) => cost::combination(ty, self.settled(value, given), self.ranks),

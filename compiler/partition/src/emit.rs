@@ -8,8 +8,8 @@ use onnxc_ir::error::Result;
 use onnxc_ir::graph::axes::{Share, Way, ways};
 use onnxc_ir::graph::exchange::{Exchange, Group, Rank, Transfer};
 use onnxc_ir::graph::{
-    Assumptions, Builder, Constant, DType, Def, Dim, Graph, NodeId, Op, State as Kept, Sym, TensorType, Value, ValueId,
-    dim::product, verify::verify,
+    Assumptions, Builder, Constant, DType, Def, Dim, Graph, NodeId, Op, State as Kept, Sym, TensorType,
+    Value, ValueId, dim::product, verify::verify,
 };
 use onnxc_ir::scalar::ReduceFn;
 
@@ -41,7 +41,8 @@ pub fn emit(graph: &Graph, mesh: &Mesh, plan: &Plan, own: Rank) -> Result<Graph>
     for (key, value) in [("onnxc.rank", own.rank), ("onnxc.ranks", own.ranks)] {
         new.metadata.push((key.to_string(), value.to_string()));
     }
-    let origin = graph.order.first().map_or(cranelift_entity::EntityRef::new(0), |&id| graph.nodes[id].origin);
+    let origin =
+        graph.order.first().map_or(cranelift_entity::EntityRef::new(0), |&id| graph.nodes[id].origin);
     let mut homes: HashMap<ValueId, usize> = HashMap::new();
     let (first, last) = (graph.given_inputs(), graph.given_outputs());
     for at in 0..graph.states.len() {
@@ -318,8 +319,9 @@ impl Emitter<'_> {
             inputs.extend(self.value(input, &layout, stage)?);
         }
         if stage == self.stage {
-            let results: Vec<Vec<Given>> =
-                (0..node.outputs.len()).map(|at| chosen.iter().map(|way| way.results[at]).collect()).collect();
+            let results: Vec<Vec<Given>> = (0..node.outputs.len())
+                .map(|at| chosen.iter().map(|way| way.results[at]).collect())
+                .collect();
             self.results(id, &inputs, &results)?;
         }
         for &output in &node.outputs {
@@ -409,7 +411,8 @@ impl Emitter<'_> {
             let counts = self.counts(&shapes)?;
             let ty = self.local(layout, &whole);
             let result = TensorType::new(ty.dtype, vec![ty.elements()]);
-            let scattered = self.exchange(Transfer::ReduceScatter(function), group, result, &[flat, counts])?;
+            let scattered =
+                self.exchange(Transfer::ReduceScatter(function), group, result, &[flat, counts])?;
             let scattered = scattered.ok_or_else(|| internal("nothing is scattered".to_string()))?;
             return self.b.reshape(scattered, ty.shape);
         }
@@ -465,7 +468,8 @@ impl Emitter<'_> {
         operands: &[ValueId],
     ) -> Result<Option<ValueId>> {
         if ty.dtype == DType::Str {
-            let message = "texts are not exchanged between ranks: keep what works on them in one stage".to_string();
+            let message =
+                "texts are not exchanged between ranks: keep what works on them in one stage".to_string();
             return Err(unsupported(message));
         }
         let exchange = Exchange { transfer, group, ty };
@@ -477,13 +481,7 @@ impl Emitter<'_> {
     }
 
     /// A value in another layout.
-    fn convert(
-        &mut self,
-        value: ValueId,
-        ty: &TensorType,
-        from: Layout,
-        to: &Layout,
-    ) -> Result<ValueId> {
+    fn convert(&mut self, value: ValueId, ty: &TensorType, from: Layout, to: &Layout) -> Result<ValueId> {
         if equal(self.mesh, &from, to, ty) {
             return Ok(value);
         }
@@ -500,7 +498,9 @@ impl Emitter<'_> {
         for dim in 0..leaves.len() {
             let own = axis_of(&layout[dim]);
             let outer_changes = (0..dim).any(|outer| {
-                leaves[outer] && own.is_some() && (axis_of(&layout[outer]) == own || axis_of(&to[outer]) == own)
+                leaves[outer]
+                    && own.is_some()
+                    && (axis_of(&layout[outer]) == own || axis_of(&to[outer]) == own)
             });
             leaves[dim] |= outer_changes;
         }
@@ -543,7 +543,13 @@ impl Emitter<'_> {
     }
 
     /// Pieces that lie one after the other, joined along an axis.
-    fn joined(&mut self, flat: ValueId, shapes: &[Vec<Dim>], axis: usize, to: &TensorType) -> Result<ValueId> {
+    fn joined(
+        &mut self,
+        flat: ValueId,
+        shapes: &[Vec<Dim>],
+        axis: usize,
+        to: &TensorType,
+    ) -> Result<ValueId> {
         if to.shape[..axis].iter().all(|size| *size == Dim::ONE) {
             return self.b.reshape(flat, to.shape.clone());
         }
@@ -601,9 +607,8 @@ impl Emitter<'_> {
         let layout = whole(self.mesh);
         let stages = self.mesh.stages.len();
         let home = self.home(value).filter(|_| stages > 1);
-        let sent = |emitter: &Self, stage: usize| {
-            emitter.sent.get(&value).is_some_and(|sent| sent.contains(&stage))
-        };
+        let sent =
+            |emitter: &Self, stage: usize| emitter.sent.get(&value).is_some_and(|sent| sent.contains(&stage));
         let Some(home) = home.filter(|_| !sent(self, EVERYWHERE)) else {
             let own = self.value(value, &layout, self.stage)?;
             return own.ok_or_else(|| internal(format!("{value} is not there")));
@@ -623,7 +628,8 @@ impl Emitter<'_> {
                     self.exchange(Transfer::Send { to: peer }, self.pair(peer), ty.clone(), &[own])?;
                 } else if self.stage == to {
                     let peer = self.mesh.peer(home, &self.digits);
-                    result = self.exchange(Transfer::Receive { from: peer }, self.pair(peer), ty.clone(), &[])?;
+                    result =
+                        self.exchange(Transfer::Receive { from: peer }, self.pair(peer), ty.clone(), &[])?;
                 }
             }
         }
@@ -675,7 +681,11 @@ impl Emitter<'_> {
 /// The symbols that have values in a run of a graph.
 fn bound(graph: &Graph) -> HashSet<Sym> {
     let mut bound: HashSet<Sym> = graph.data.keys().copied().chain(graph.seed).collect();
-    let mut note = |dim: &Dim| dim.visit_symbols(&mut |sym| drop(bound.insert(sym)));
+    let mut note = |dim: &Dim| {
+        dim.visit_symbols(&mut |sym| {
+            bound.insert(sym);
+        })
+    };
     graph.inputs.iter().flat_map(|input| &graph.ty(input.value).shape).for_each(&mut note);
     for growth in graph.states.iter().filter_map(|state| state.growth.as_ref()) {
         [&Dim::sym(growth.size), &growth.next, &growth.capacity].into_iter().for_each(&mut note);
@@ -697,7 +707,13 @@ fn localized(op: &Op, ty: &TensorType) -> Op {
 }
 
 /// The layouts of operands that make a result in this layout; `None` where no way gives it.
-fn shares(graph: &Graph, op: &Op, inputs: &[ValueId], ty: &TensorType, layout: &Layout) -> Option<Vec<Layout>> {
+fn shares(
+    graph: &Graph,
+    op: &Op,
+    inputs: &[ValueId],
+    ty: &TensorType,
+    layout: &Layout,
+) -> Option<Vec<Layout>> {
     let types: Vec<&TensorType> = inputs.iter().map(|&input| graph.ty(input)).collect();
     let all = ways(op, &types, &[ty]);
     let mut layouts = vec![vec![]; inputs.len()];

@@ -71,7 +71,8 @@ pub fn equal(mesh: &Mesh, a: &Layout, b: &Layout, ty: &TensorType) -> bool {
         || (0..ty.rank()).all(|axis| {
             cuts(a, axis).map(|(dim, _)| dim).eq(cuts(b, axis).map(|(dim, _)| dim))
                 && mesh.positions().all(|digits| {
-                    range(mesh, a, &digits, axis, &ty.shape[axis]) == range(mesh, b, &digits, axis, &ty.shape[axis])
+                    range(mesh, a, &digits, axis, &ty.shape[axis])
+                        == range(mesh, b, &digits, axis, &ty.shape[axis])
                 })
         })
 }

@@ -47,9 +47,9 @@ pub fn partition(graph: &Graph, arrangement: &Arrangement) -> Result<Partition> 
 /// What is the same for all ranks of one model, and else is not.
 fn digest(graph: &Graph, plan: &decide::Plan) -> i64 {
     let text = format!("{graph}{}", plan.text(graph));
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    });
+    let hash = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
     hash.cast_signed()
 }
 

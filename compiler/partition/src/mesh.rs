@@ -88,7 +88,8 @@ impl Mesh {
         let mut home = None;
         for (part, ranks) in parts.iter().enumerate() {
             for &rank in ranks {
-                let (stage, at) = place_of(rank).ok_or_else(|| bad(format!("{place}: rank {rank} is in no stage")))?;
+                let (stage, at) =
+                    place_of(rank).ok_or_else(|| bad(format!("{place}: rank {rank} is in no stage")))?;
                 if *home.get_or_insert(stage) != stage {
                     return Err(unsupported(format!("{place}: its devices are in more than one stage")));
                 }
@@ -106,7 +107,8 @@ impl Mesh {
             let index: Vec<usize> = part_of.iter().map(|part| part / inner % cut.parts).collect();
             let stride = index.iter().position(|&at| at != index[0]).unwrap_or(self.count());
             if !index.iter().enumerate().all(|(at, &part)| part == at / stride % cut.parts) {
-                let message = format!("{place}: the shards of axis {} are not in the order of the devices", cut.axis);
+                let message =
+                    format!("{place}: the shards of axis {} are not in the order of the devices", cut.axis);
                 return Err(unsupported(message));
             }
             found.push((cut.axis, stride, cut.parts));
@@ -197,7 +199,8 @@ fn stages(arrangement: &Arrangement) -> Result<Vec<Stage>> {
     let numbers: Vec<i64> = if numbers.is_empty() { vec![0] } else { numbers.into_iter().collect() };
     let (name, ranks, count) = (&arrangement.name, arrangement.ranks, numbers.len());
     if ranks % count != 0 {
-        let message = format!("device configuration `{name}`: {ranks} devices for {count} stages of equal size");
+        let message =
+            format!("device configuration `{name}`: {ranks} devices for {count} stages of equal size");
         return Err(unsupported(message));
     }
     let each = ranks / count;

@@ -39,7 +39,8 @@ impl Holding {
                 }
             }
             if let Op::Exchange(exchange) = &node.op {
-                let given = exchange.given(&node.inputs, graph).map_or(Dim::ZERO, |value| graph.ty(value).bytes());
+                let given =
+                    exchange.given(&node.inputs, graph).map_or(Dim::ZERO, |value| graph.ty(value).bytes());
                 let entry = exchanged.entry(exchange.name()).or_insert((0, Dim::ZERO));
                 *entry = (entry.0 + 1, entry.1.clone() + exchange.sent(&given, own.rank));
             }

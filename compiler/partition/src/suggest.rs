@@ -200,7 +200,9 @@ pub fn stages(graph: &Graph, count: usize) -> Vec<(OriginId, usize)> {
             work.push(0.0);
             origins.len() - 1
         });
-        let types = |values: &[ValueId]| -> Vec<&TensorType> { values.iter().map(|&value| graph.ty(value)).collect() };
+        let types = |values: &[ValueId]| -> Vec<&TensorType> {
+            values.iter().map(|&value| graph.ty(value)).collect()
+        };
         work[at] += cost::work(&node.op, &types(&node.inputs), &types(&node.outputs));
         first.extend(node.outputs.iter().map(|&output| (output, at)));
         for &input in node.inputs.iter().filter(|&&input| graph.producer(input).is_some()) {

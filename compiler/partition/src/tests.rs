@@ -9,8 +9,8 @@ use fastrand::Rng;
 
 use onnxc_ir::graph::arrangement::{Arrangement, CutAxis, Sharding};
 use onnxc_ir::graph::{
-    Builder, DType, Dim, Graph, MapFn, Op, Origin, RhsLayout, Symbol, Tensor, TensorType,
-    Transfer, ValueId, parse, print,
+    Builder, DType, Dim, Graph, MapFn, Op, Origin, RhsLayout, Symbol, Tensor, TensorType, Transfer, ValueId,
+    parse, print,
 };
 use onnxc_ir::interp;
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
@@ -115,7 +115,8 @@ impl Draw<'_> {
             }
             9 => {
                 // Heads, and back.
-                let axis = (0..rank).find(|&axis| size(&shape[axis]).is_some_and(|size| size > 3 && size % 2 == 0));
+                let axis =
+                    (0..rank).find(|&axis| size(&shape[axis]).is_some_and(|size| size > 3 && size % 2 == 0));
                 match axis {
                     Some(axis) if rank < 4 => {
                         let half = size(&shape[axis])? / 2;
@@ -179,7 +180,8 @@ impl Draw<'_> {
                 let padded = b.pad(x, fill, lo, hi).ok()?;
                 let length = size(&b.shape(padded)[axis]).filter(|&size| size > 1)?;
                 let kernel = self.rng.usize(1..length.min(3));
-                let op = Op::Window { first: axis, kernel: vec![kernel], strides: vec![1], dilations: vec![1] };
+                let op =
+                    Op::Window { first: axis, kernel: vec![kernel], strides: vec![1], dilations: vec![1] };
                 (rank < 4).then_some(())?;
                 b.emit1(op, &[padded]).ok()?
             }
@@ -285,7 +287,8 @@ fn arranged(rng: &mut Rng, graph: &Graph, pool: &[ValueId], ranks: usize) -> Arr
 
 fn close(a: &Tensor, b: &Tensor) -> bool {
     let (a, b) = (a.to_f64s().unwrap_or_default(), b.to_f64s().unwrap_or_default());
-    a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| (a - b).abs() <= 1e-4 * (1.0 + b.abs()) || a.is_nan() && b.is_nan())
+    a.len() == b.len()
+        && a.iter().zip(&b).all(|(a, b)| (a - b).abs() <= 1e-4 * (1.0 + b.abs()) || a.is_nan() && b.is_nan())
 }
 
 fn count() -> u64 {
@@ -343,7 +346,8 @@ fn drawn_graphs_on_several_ranks_give_what_one_gives() {
     }
     assert!(compared * 10 > count() * 9, "{compared} of {} graphs ran", count());
     if count() >= DRAWN {
-        let all = ["all_gather", "all_reduce", "all_to_all", "broadcast", "receive", "reduce_scatter", "send"];
+        let all =
+            ["all_gather", "all_reduce", "all_to_all", "broadcast", "receive", "reduce_scatter", "send"];
         assert_eq!(exchanges.into_iter().collect::<Vec<_>>(), all);
         assert!(split > 0 && primitives.len() > 15, "{primitives:?}");
     }

@@ -30,7 +30,8 @@ pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
         return compile(args, args.ranks.rank);
     }
     let session = Session::open(&args.model).map_err(one)?;
-    let import = ImportOptions { configuration: args.ranks.configuration.clone(), ..session.import_options() };
+    let import =
+        ImportOptions { configuration: args.ranks.configuration.clone(), ..session.import_options() };
     let count = session.rank_count(&import)?;
     drop(session);
     (0..count).try_for_each(|rank| {

@@ -12,7 +12,9 @@ use crate::{ExternalData, Grid, ShardOptions};
 
 pub fn run(args: &ShardArgs) -> Result<(), Problems> {
     if args.output == Path::new("-") {
-        return Err(one(usage("-o -: a model is not written to standard output; -o names a file".to_string())));
+        return Err(one(usage(
+            "-o -: a model is not written to standard output; -o names a file".to_string(),
+        )));
     }
     let grid = Grid {
         stages: args.pipeline.into(),

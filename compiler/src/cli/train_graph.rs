@@ -72,11 +72,7 @@ pub fn run(args: &TrainGraphArgs) -> std::result::Result<(), Problems> {
 }
 
 /// Files of external data that the output needs beside it: none where it lies beside the model.
-pub(super) fn copies(
-    output: &Path,
-    source: &Source,
-    locations: &[String],
-) -> Result<Vec<(String, PathBuf)>> {
+pub(super) fn copies(output: &Path, source: &Source, locations: &[String]) -> Result<Vec<(String, PathBuf)>> {
     let folder = match output.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

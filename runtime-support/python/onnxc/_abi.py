@@ -55,6 +55,7 @@ class Options(ctypes.Structure):
         ("step_done", c_void_p),
         ("step_context", c_void_p),
         ("seed", c_uint64),
+        ("communicator", c_void_p),
     ]
 
 

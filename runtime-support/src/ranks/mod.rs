@@ -49,38 +49,11 @@ impl Group {
     }
 }
 
-type All = unsafe extern "C" fn(
-    *mut c_void,
-    i64,
-    i64,
-    i64,
-    i64,
-    i64,
-    *const c_void,
-    *mut c_void,
-    i64,
-) -> i32;
-type Parts = unsafe extern "C" fn(
-    *mut c_void,
-    i64,
-    i64,
-    i64,
-    i64,
-    *const c_void,
-    *mut c_void,
-    *const i64,
-) -> i32;
-type Scattered = unsafe extern "C" fn(
-    *mut c_void,
-    i64,
-    i64,
-    i64,
-    i64,
-    i64,
-    *const c_void,
-    *mut c_void,
-    *const i64,
-) -> i32;
+type All = unsafe extern "C" fn(*mut c_void, i64, i64, i64, i64, i64, *const c_void, *mut c_void, i64) -> i32;
+type Parts =
+    unsafe extern "C" fn(*mut c_void, i64, i64, i64, i64, *const c_void, *mut c_void, *const i64) -> i32;
+type Scattered =
+    unsafe extern "C" fn(*mut c_void, i64, i64, i64, i64, i64, *const c_void, *mut c_void, *const i64) -> i32;
 type Exchanged = unsafe extern "C" fn(
     *mut c_void,
     i64,

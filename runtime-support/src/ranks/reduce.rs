@@ -16,14 +16,8 @@ pub enum Reduction {
 }
 
 impl Reduction {
-    pub const ALL: [Reduction; 6] = [
-        Reduction::Sum,
-        Reduction::Product,
-        Reduction::Max,
-        Reduction::Min,
-        Reduction::And,
-        Reduction::Or,
-    ];
+    pub const ALL: [Reduction; 6] =
+        [Reduction::Sum, Reduction::Product, Reduction::Max, Reduction::Min, Reduction::And, Reduction::Or];
 }
 
 /// `onnxc_dtype`, those that can be combined.
@@ -139,7 +133,8 @@ fn f32_to_bfloat(value: f32) -> u16 {
 }
 
 fn half_to_f32(bits: u16) -> f32 {
-    let (sign, exponent, fraction) = (u32::from(bits >> 15) << 31, bits >> 10 & 0x1f, u32::from(bits & 0x3ff));
+    let (sign, exponent, fraction) =
+        (u32::from(bits >> 15) << 31, bits >> 10 & 0x1f, u32::from(bits & 0x3ff));
     let magnitude = match exponent {
         // Multiples of 2^-24 are exact.
         0 => (fraction as f32 * 5.960_464_5e-8).to_bits(),

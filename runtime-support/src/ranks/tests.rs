@@ -79,16 +79,7 @@ fn uneven_parts_are_gathered_scattered_and_exchanged_in_groups() {
         let (from, mut all) = (bytes(&own), vec![0; 12]);
         // SAFETY: the buffers are as long as the parts say.
         let gathered = unsafe {
-            (c.all_gather)(
-                c.context,
-                first,
-                2,
-                2,
-                4,
-                pointer(&from),
-                all.as_mut_ptr().cast(),
-                parts.as_ptr(),
-            )
+            (c.all_gather)(c.context, first, 2, 2, 4, pointer(&from), all.as_mut_ptr().cast(), parts.as_ptr())
         };
         assert_eq!(gathered, status::OK);
         let mut share = vec![0; 4 * parts[place] as usize];
@@ -101,23 +92,12 @@ fn uneven_parts_are_gathered_scattered_and_exchanged_in_groups() {
         // Rank of place p sends p + 1 elements to the first, p + 2 to the second.
         let sent = [place as i64 + 1, place as i64 + 2];
         let received = [place as i64 + 1, place as i64 + 2];
-        let given: Vec<f32> =
-            (0..sent[0] + sent[1]).map(|at| (100 * rank) as f32 + at as f32).collect();
+        let given: Vec<f32> = (0..sent[0] + sent[1]).map(|at| (100 * rank) as f32 + at as f32).collect();
         let (given, mut got) = (bytes(&given), vec![0; 4 * (received[0] + received[1]) as usize]);
         // SAFETY: as above.
         let exchanged = unsafe {
             let to = got.as_mut_ptr().cast();
-            (c.all_to_all)(
-                c.context,
-                first,
-                2,
-                2,
-                4,
-                pointer(&given),
-                sent.as_ptr(),
-                to,
-                received.as_ptr(),
-            )
+            (c.all_to_all)(c.context, first, 2, 2, 4, pointer(&given), sent.as_ptr(), to, received.as_ptr())
         };
         assert_eq!(exchanged, status::OK);
         (floats(&all), floats(&share), floats(&got))

@@ -32,7 +32,17 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "onnxc",
         uses: &[
-            "ir", "machine", "schedule", "partition", "passes", "loops", "ops", "contrib", "import", "backend", "object",
+            "ir",
+            "machine",
+            "schedule",
+            "partition",
+            "passes",
+            "loops",
+            "ops",
+            "contrib",
+            "import",
+            "backend",
+            "object",
         ],
     },
 ];

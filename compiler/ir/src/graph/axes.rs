@@ -142,11 +142,7 @@ fn map(_function: MapFn, inputs: &[&TensorType], result: &TensorType, axis: usiz
     Some(way(operands.ok()?, [range(axis)]))
 }
 
-fn contract(
-    inputs: &[&TensorType],
-    result: &TensorType,
-    (batch, m, k): (usize, usize, usize),
-) -> Vec<Way> {
+fn contract(inputs: &[&TensorType], result: &TensorType, (batch, m, k): (usize, usize, usize)) -> Vec<Way> {
     let side = |ty: &TensorType, axis: usize| {
         let size = &ty.shape[axis];
         match *size == result.shape[axis] {
@@ -162,33 +158,30 @@ fn contract(
     let mut ways: Vec<Way> = (0..batch).filter_map(of_batch).collect();
     ways.extend((batch..batch + m).map(|axis| way([Some(axis), None], [range(axis)])));
     ways.push(way([None, Some(batch + k)], [range(batch + m)]));
-    let inner = (0..k).map(|at| {
-        way([Some(batch + m + at), Some(batch + at)], [Share::Partial(ReduceFn::Sum)])
-    });
+    let inner =
+        (0..k).map(|at| way([Some(batch + m + at), Some(batch + at)], [Share::Partial(ReduceFn::Sum)]));
     ways.extend(inner.filter(|_| crate::graph::exchange::combines(result.dtype)));
     ways
 }
 
 /// Axes of equal extent: the first of a run of axes is what the other run's first one is a multiple of.
 fn reshape(from: &[Dim], to: &[Dim]) -> Vec<Way> {
-    let axes = |shape: &[Dim]| -> Vec<usize> {
-        (0..shape.len()).filter(|&axis| shape[axis] != Dim::ONE).collect()
-    };
+    let axes =
+        |shape: &[Dim]| -> Vec<usize> { (0..shape.len()).filter(|&axis| shape[axis] != Dim::ONE).collect() };
     let (own, new) = (axes(from), axes(to));
     let sizes = |shape: &[Dim], axes: &[usize]| -> Vec<Dim> {
         axes.iter().map(|&axis| shape[axis].clone()).collect()
     };
     let (mut at, mut ways) = ((0, 0), vec![]);
     while at.0 < own.len() && at.1 < new.len() {
-        let runs = (at.0 + 1..=own.len()).flat_map(|end| (at.1 + 1..=new.len()).map(move |other| (end, other)));
+        let runs =
+            (at.0 + 1..=own.len()).flat_map(|end| (at.1 + 1..=new.len()).map(move |other| (end, other)));
         let equal = |&(end, other): &(usize, usize)| {
             product(&sizes(from, &own[at.0..end])) == product(&sizes(to, &new[at.1..other]))
         };
         let Some(end) = runs.into_iter().find(equal) else { break };
-        let inner = (
-            product(&sizes(from, &own[at.0 + 1..end.0])),
-            product(&sizes(to, &new[at.1 + 1..end.1])),
-        );
+        let inner =
+            (product(&sizes(from, &own[at.0 + 1..end.0])), product(&sizes(to, &new[at.1 + 1..end.1])));
         if let Some(scales) = scales(&inner.0, &inner.1) {
             ways.push(Way {
                 operands: vec![Share::Range { axis: own[at.0], scale: scales.0 }],
@@ -241,7 +234,10 @@ mod tests {
 
     #[test]
     fn heads_follow_columns() {
-        assert_eq!(of(&[2, 7, 768], &[2, 7, 12, 64]), [((0, 1), (0, 1)), ((1, 1), (1, 1)), ((2, 64), (2, 1))]);
+        assert_eq!(
+            of(&[2, 7, 768], &[2, 7, 12, 64]),
+            [((0, 1), (0, 1)), ((1, 1), (1, 1)), ((2, 64), (2, 1))]
+        );
         assert_eq!(of(&[2, 12, 64], &[2, 768]), [((0, 1), (0, 1)), ((1, 1), (1, 64))]);
         assert_eq!(of(&[1, 6, 1], &[6]), [((1, 1), (0, 1))]);
         // 6 rows of 4 as 4 rows of 6: blocks of 12 elements.

@@ -92,9 +92,7 @@ impl Exchange {
     pub fn given(&self, inputs: &[ValueId], graph: &Graph) -> Option<ValueId> {
         match self.transfer {
             Transfer::Receive { .. } => None,
-            Transfer::Broadcast { .. } => {
-                inputs.first().copied().filter(|&value| !graph.is_token(value))
-            }
+            Transfer::Broadcast { .. } => inputs.first().copied().filter(|&value| !graph.is_token(value)),
             _ => inputs.first().copied(),
         }
     }
@@ -156,7 +154,8 @@ impl Exchange {
     /// Bytes that this rank sends. `given` is how many it gives to the exchange.
     pub fn sent(&self, given: &Dim, rank: i64) -> Dim {
         let others = Dim::from(self.group.count - 1);
-        let share = |bytes: &Dim| bytes.clone() - bytes.floor_div(&Dim::from(self.group.count)).unwrap_or(Dim::ZERO);
+        let share =
+            |bytes: &Dim| bytes.clone() - bytes.floor_div(&Dim::from(self.group.count)).unwrap_or(Dim::ZERO);
         match self.transfer {
             // What is small goes to all others, what is large in shares.
             Transfer::AllReduce(_) => share(given) * Dim::from(2i64),
@@ -224,7 +223,9 @@ impl Ranks for Alone {
 impl fmt::Display for Exchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.transfer {
-            Transfer::AllReduce(function) | Transfer::ReduceScatter(function) => write!(f, "op={function}, ")?,
+            Transfer::AllReduce(function) | Transfer::ReduceScatter(function) => {
+                write!(f, "op={function}, ")?
+            }
             Transfer::Broadcast { root } => write!(f, "root={root}, ")?,
             Transfer::Send { to } => write!(f, "to={to}, ")?,
             Transfer::Receive { from } => write!(f, "from={from}, ")?,

@@ -9,8 +9,8 @@ use crate::graph::build::known_elements;
 use crate::graph::data::Says;
 use crate::graph::op::Shapes;
 use crate::graph::{
-    AnyRank, Assumption, Constant, DType, Def, Dim, Graph, Growth, MapFn, Node, Op, Panels, Requirement,
-    Rank, RhsLayout, Tensor, TensorType, Trees, Value, ValueId,
+    AnyRank, Assumption, Constant, DType, Def, Dim, Graph, Growth, MapFn, Node, Op, Panels, Rank,
+    Requirement, RhsLayout, Tensor, TensorType, Trees, Value, ValueId,
 };
 
 /// Constants of up to this many elements are written as numbers.

@@ -1,9 +1,9 @@
 //! Runs loops and choices: their bodies are graphs that share the symbols of the graphs around.
 
 use super::run::{Constants, Symbols, check_assumptions, run_graph, usage};
-use crate::graph::exchange::Alone;
 use super::{constant, movement, type_of};
 use crate::error::{Error, Kind, Result, Stage};
+use crate::graph::exchange::Alone;
 use crate::graph::verify::MAX_NESTING;
 use crate::graph::{Op, Tensor, TensorType};
 

@@ -135,7 +135,9 @@ impl Ranks for Threads<'_> {
             }
             status::RANK_FAILED => LEFT.to_string(),
             status::TIMEOUT => "another rank does not answer".to_string(),
-            status => format!("the ranks run different models or exchange what does not fit (status {status})"),
+            status => {
+                format!("the ranks run different models or exchange what does not fit (status {status})")
+            }
         };
         Err(Error::new(Stage::Run, Kind::Usage, format!("{}: {message}", exchange.name())))
     }

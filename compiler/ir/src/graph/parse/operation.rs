@@ -8,7 +8,8 @@ use crate::graph::external::{External, Role};
 use crate::graph::op::Shapes;
 use crate::graph::parse::lexer::Token;
 use crate::graph::{
-    Call, DType, Dim, Exchange, Graph, Group, MapFn, Op, RhsLayout, TensorType, Transfer, Trees, ValueId, call,
+    Call, DType, Dim, Exchange, Graph, Group, MapFn, Op, RhsLayout, TensorType, Transfer, Trees, ValueId,
+    call,
 };
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 

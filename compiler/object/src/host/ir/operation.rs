@@ -78,7 +78,9 @@ impl Op {
                 place.base().iter().for_each(value);
                 visit(*stored);
             }
-            Op::Extern(_, args) | Op::Exchange(_, args) | Op::Call(_, args) => args.iter().for_each(|&arg| visit(arg)),
+            Op::Extern(_, args) | Op::Exchange(_, args) | Op::Call(_, args) => {
+                args.iter().for_each(|&arg| visit(arg))
+            }
             Op::Allocate { bytes, .. } => visit(*bytes),
             Op::Grow { used, bytes, .. } => [used, bytes].into_iter().for_each(|&operand| visit(operand)),
             Op::Return(result) => visit(*result),
