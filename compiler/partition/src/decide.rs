@@ -13,7 +13,7 @@ use onnxc_ir::graph::{Graph, NodeId, Op, TensorType, ValueId};
 use onnxc_ir::scalar::ReduceFn;
 
 use crate::cost;
-use crate::layout::{Layout, State, whole};
+use crate::layout::{Layout, State, asked as asked_for, whole};
 use crate::mesh::Mesh;
 use crate::unsupported;
 
@@ -63,7 +63,7 @@ impl Plan {
 pub fn decide(graph: &Graph, arrangement: &Arrangement, mesh: &Mesh) -> Result<Plan> {
     let mut asked: HashMap<ValueId, Layout> = HashMap::new();
     for (value, sharding) in &arrangement.shardings {
-        let layout = mesh.layout(sharding, graph.ty(*value))?;
+        let layout = asked_for(mesh, sharding, graph.ty(*value))?;
         match asked.get(value) {
             Some(other) if *other != layout && mesh.stages.len() == 1 => {
                 let message = format!("{}: another node has another sharding of it", sharding.place);

@@ -1,5 +1,7 @@
 //! How a value lies on the ranks of a stage: for each axis of the mesh, whether it is cut.
 
+use onnxc_ir::error::Result;
+use onnxc_ir::graph::arrangement::Sharding;
 use onnxc_ir::graph::{Dim, TensorType};
 
 use crate::mesh::Mesh;
@@ -18,6 +20,23 @@ pub type Layout = Vec<State>;
 
 pub fn whole(mesh: &Mesh) -> Layout {
     vec![State::Whole; mesh.radices.len()]
+}
+
+/// The layout that a sharding asks for.
+pub fn asked(mesh: &Mesh, sharding: &Sharding, ty: &TensorType) -> Result<Layout> {
+    let mut layout = whole(mesh);
+    for ((axis, stride, parts), cut) in mesh.strides(sharding)?.into_iter().zip(&sharding.axes) {
+        let unit = match (ty.shape[axis].as_const(), cut.blocks) {
+            (Some(size), Some(blocks)) => size / blocks,
+            _ => 1,
+        };
+        for (dim, state) in layout.iter_mut().enumerate() {
+            if (stride..stride * parts).contains(&mesh.stride(dim)) && mesh.radices[dim] > 1 {
+                *state = State::Cut { axis, unit };
+            }
+        }
+    }
+    Ok(layout)
 }
 
 /// Where part number `at` of `parts` begins.

@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 
 use onnxc_ir::error::{Error, Kind, Result, Stage as ErrorStage};
+use onnxc_ir::graph::Graph;
 use onnxc_ir::graph::arrangement::{Arrangement, Sharding};
 use onnxc_ir::graph::exchange::Group;
-use onnxc_ir::graph::{Graph, TensorType};
 
-use crate::layout::{Layout, State};
 use crate::unsupported;
 
 /// A stage of the pipeline: its number in the model, and its ranks.
@@ -66,12 +65,12 @@ impl Mesh {
     }
 
     /// How many positions lie between neighbours along an axis.
-    fn stride(&self, dim: usize) -> usize {
+    pub fn stride(&self, dim: usize) -> usize {
         self.radices[dim + 1..].iter().product()
     }
 
     /// For each axis of a value that is cut: the axis, how many positions share a part, how many parts there are.
-    fn strides(&self, sharding: &Sharding) -> Result<Vec<(usize, usize, usize)>> {
+    pub fn strides(&self, sharding: &Sharding) -> Result<Vec<(usize, usize, usize)>> {
         let Sharding { place, parts, axes } = sharding;
         if parts.is_empty() {
             return Ok(vec![]);
@@ -114,23 +113,6 @@ impl Mesh {
             found.push((cut.axis, stride, cut.parts));
         }
         Ok(found)
-    }
-
-    /// The layout that a sharding asks for.
-    pub fn layout(&self, sharding: &Sharding, ty: &TensorType) -> Result<Layout> {
-        let mut layout = vec![State::Whole; self.radices.len()];
-        for ((axis, stride, parts), cut) in self.strides(sharding)?.into_iter().zip(&sharding.axes) {
-            let unit = match (ty.shape[axis].as_const(), cut.blocks) {
-                (Some(size), Some(blocks)) => size / blocks,
-                _ => 1,
-            };
-            for (dim, state) in layout.iter_mut().enumerate() {
-                if (stride..stride * parts).contains(&self.stride(dim)) && self.radices[dim] > 1 {
-                    *state = State::Cut { axis, unit };
-                }
-            }
-        }
-        Ok(layout)
     }
 
     /// The digits of all positions.

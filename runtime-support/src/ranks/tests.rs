@@ -143,7 +143,7 @@ fn roots_and_pairs_move_bytes() {
 
 #[test]
 fn ranks_that_lag_fail_or_run_another_model_are_a_status() {
-    // SAFETY, of all: numbers alone.
+    // SAFETY: numbers alone.
     let begin = |c: &Communicator, plan| unsafe { (c.begin)(c.context, plan) };
     let world = World::new(3, Duration::from_millis(100));
     let start = Instant::now();
