@@ -244,7 +244,7 @@ pub struct Sharded {
     pub locations: Vec<String>,
 }
 
-/// Products whose result's columns, or channels, a node can be told to cut: operators with one product, and the axis.
+/// Operators with one product, and the axis of its columns or channels, which their nodes can cut.
 const CUT: [(&str, i64); 6] =
     [("MatMul", -1), ("Gemm", -1), ("FusedMatMul", -1), ("MatMulNBits", -1), ("Conv", 1), ("FusedConv", 1)];
 

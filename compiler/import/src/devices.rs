@@ -49,7 +49,7 @@ impl Importer<'_> {
                     _ => None,
                 };
                 let Some(value) = value else {
-                    faults.push(format!("the sharding of `{name}`: it is no tensor"));
+                    faults.push(format!("the sharding of `{name}`: it must be a tensor"));
                     continue;
                 };
                 match sharding(graph, value, spec, arrangement.ranks, node) {
@@ -130,7 +130,7 @@ fn sharding(
         return Err(format!("{} devices or groups for {shards} shards", parts.len()));
     }
     if parts.is_empty() && shards > 1 && shards != ranks {
-        return Err(format!("{shards} shards and no devices, of which there are {ranks}"));
+        return Err(format!("{shards} shards and no devices, where the configuration has {ranks}"));
     }
     let parts = match (parts.is_empty(), shards) {
         (true, 1) => vec![],

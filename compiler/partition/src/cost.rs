@@ -23,7 +23,7 @@ pub fn bytes(ty: &TensorType) -> f64 {
     number(&ty.bytes())
 }
 
-/// To have a value in another state, along an axis of the mesh with so many ranks.
+/// To have a value in another state, along an axis of the mesh with this number of ranks.
 pub fn conversion(ty: &TensorType, from: State, to: State, ranks: usize) -> f64 {
     let share = (ranks - 1) as f64 / ranks as f64;
     match (from, to) {
@@ -76,7 +76,7 @@ pub fn work(op: &Op, inputs: &[&TensorType], results: &[&TensorType]) -> f64 {
     }
 }
 
-/// The largest share of so many blocks.
+/// The largest share of these blocks.
 pub fn share(blocks: &Dim, ranks: usize) -> f64 {
     let blocks = number(blocks);
     if blocks < 1.0 { 1.0 } else { (blocks / ranks as f64).ceil() / blocks }

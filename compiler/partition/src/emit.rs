@@ -208,7 +208,7 @@ impl Emitter<'_> {
                     let inputs = inputs.ok_or_else(|| internal(format!("constant {at} lacks an operand")))?;
                     Def::Const(Constant::Deferred { op: op.clone(), inputs })
                 }
-                _ => return Err(internal(format!("{at} is no constant"))),
+                _ => return Err(internal(format!("{at} is not a constant"))),
             };
             let new = Value { name: old.name.clone(), ty: old.ty.clone(), def, known: old.known.clone() };
             let new = self.b.graph.values.push(new);

@@ -44,7 +44,7 @@ pub fn partition(graph: &Graph, arrangement: &Arrangement) -> Result<Partition> 
     Ok(Partition { graphs, arrangement: mesh.text(&arrangement.name) })
 }
 
-/// What is the same for all ranks of one model, and else is not.
+/// What is the same for all ranks of one model, and differs for others.
 fn digest(graph: &Graph, plan: &decide::Plan) -> i64 {
     let text = format!("{graph}{}", plan.text(graph));
     let hash = text

@@ -186,7 +186,7 @@ fn stages(arrangement: &Arrangement) -> Result<Vec<Stage>> {
         return Err(unsupported(message));
     }
     let each = ranks / count;
-    // Which sets of devices shardings name tells how ranks of a stage lie: one after the other, or every so many.
+    // The sets of devices that shardings name decide how ranks of a stage lie: one after the other, or apart.
     let consecutive = |sharding: &Sharding| {
         let mut all = sharding.parts.concat();
         all.sort_unstable();

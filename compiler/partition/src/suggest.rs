@@ -28,7 +28,7 @@ pub struct Suggestion {
 /// A value that is cut, and the products that cut it.
 type Cut = (usize, BTreeSet<NodeId>);
 
-/// Products to cut for so many ranks.
+/// Products to cut for this number of ranks.
 pub fn suggest(graph: &Graph, ranks: usize) -> Suggestion {
     // A product that costs more than it saves is whole, and then others may be.
     const ROUNDS: usize = 4;
@@ -116,7 +116,7 @@ impl<'g> Walk<'g> {
         work * (1.0 - 1.0 / self.ranks as f64)
     }
 
-    /// Whether an axis has as many blocks on each rank.
+    /// Whether an axis has the same number of blocks on each rank.
     fn divides(&self, ty: &TensorType, axis: usize, scale: i64) -> bool {
         let size = ty.shape[axis].as_const();
         size.is_some_and(|size| size > 0 && size % (scale * self.ranks as i64) == 0)

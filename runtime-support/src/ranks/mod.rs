@@ -2,7 +2,7 @@
 //! `onnxc_communicator`, a struct of functions. Here is one over any transport, that is, over a function that moves messages between
 //! ranks; [`World`] is the transport between threads of one process.
 //!
-//! A sum is that of the ranks' numbers in the order of the group, whatever its size: all ranks get the same bits, and so does every
+//! A sum is that of the ranks' numbers in the order of the group, for every size: all ranks get the same bits, and so does every
 //! transport. A function that fails fails for good: whoever wants to go on makes a new communicator.
 
 mod collectives;

@@ -29,7 +29,7 @@ pub struct Sharding {
 pub struct CutAxis {
     pub axis: usize,
     pub parts: usize,
-    /// The axis is made of so many blocks, none of which is cut.
+    /// The axis is made of this number of blocks, which stay whole.
     pub blocks: Option<i64>,
 }
 

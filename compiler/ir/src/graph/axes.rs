@@ -8,7 +8,7 @@ use crate::scalar::ReduceFn;
 pub enum Share {
     /// All of it.
     Whole,
-    /// A range along an axis, in multiples of `scale`: as many of them as all others of the way have.
+    /// A range along an axis, in multiples of `scale`: the same number of them as in all others of the way.
     Range { axis: usize, scale: i64 },
     /// As large as all of it; combined over all parts it is the value.
     Partial(ReduceFn),

@@ -34,7 +34,7 @@ pub enum Transfer {
     AllGather,
     /// `(x, counts)`: `x` has `counts` elements for each member; the result is those for this rank, combined.
     ReduceScatter(ReduceFn),
-    /// `(x)` where this rank is the root, that member of the group, and else `()`: the value of the root.
+    /// `(x)` where this rank is the root, that member of the group, otherwise `()`: the value of the root.
     Broadcast { root: i64 },
     /// `(x, sent, received)`: `sent` elements for each member, and `received` ones of each.
     AllToAll,
