@@ -8,18 +8,23 @@
 //! Where a function has a derivative from each side and these differ, as `max(a, b)` where both are equal, the rules give the
 //! mean of the two. What is constant between its steps, such as `floor` and comparisons, has derivative 0, and so has what goes
 //! through integers.
+//!
+//! Bodies of loops and choices are passed in the same way, inside a body of a loop that runs back, or of a choice by the same condition.
 
+mod choices;
 mod elementwise;
 mod indexing;
+mod loops;
 mod movement;
 mod sums;
+mod sums_behind;
 #[cfg(test)]
 mod tests;
 
 use cranelift_entity::{EntitySet, SecondaryMap};
 
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::{Builder, DType, Dim, MapFn, Node, NodeId, Op, RhsLayout, ValueId, inverse};
+use onnxc_ir::graph::{Builder, DType, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, ValueId, inverse};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn};
 
 /// The derivatives of the sum of `y`'s elements by each of `xs`, of the type of that one. They are computed along the nodes of the
@@ -36,35 +41,52 @@ pub fn gradients(
 ) -> Result<Vec<ValueId>> {
     let nodes: Vec<NodeId> = b.graph.order[first..].to_vec();
     charge(nodes.len() as u64)?;
-    let depends = dependent(b, &nodes, xs);
-    let mut adjoints: SecondaryMap<ValueId, Option<ValueId>> = SecondaryMap::new();
-    if depends.contains(y) {
-        let one = b.scalar(b.dtype(y), 1.0);
-        adjoints[y] = Some(b.expand(one, b.shape(y))?);
+    let one = b.scalar(b.dtype(y), 1.0);
+    let ones = b.expand(one, b.shape(y))?;
+    let found = adjoints(b, &nodes, &[(y, ones)], xs, charge)?;
+    let gradient = |(&x, adjoint): (&ValueId, Option<ValueId>)| match adjoint {
+        Some(adjoint) => Ok(adjoint),
+        None => zeros(b, b.dtype(x), b.shape(x)),
+    };
+    xs.iter().zip(found).map(gradient).collect()
+}
+
+/// Adjoints of `xs` along `nodes`, from those of the values that `seeds` pairs with them; `None` is 0.
+fn adjoints(
+    b: &mut Builder<'_>,
+    nodes: &[NodeId],
+    seeds: &[(ValueId, ValueId)],
+    xs: &[ValueId],
+    charge: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Vec<Option<ValueId>>> {
+    let depends = dependent(b.graph, nodes, xs);
+    let mut found: SecondaryMap<ValueId, Option<ValueId>> = SecondaryMap::new();
+    let add = |b: &mut Builder<'_>, sum: &mut Option<ValueId>, adjoint: ValueId| {
+        *sum = Some(match *sum {
+            Some(sum) => b.binary(BinaryFn::Add, sum, adjoint)?,
+            None => adjoint,
+        });
+        Ok(())
+    };
+    for &(value, adjoint) in seeds.iter().filter(|(value, _)| depends.contains(*value)) {
+        add(b, &mut found[value], adjoint)?;
     }
-    for node in nodes.into_iter().rev() {
+    for &id in nodes.iter().rev() {
         let before = b.graph.nodes.len();
-        let node = mathematical(b, node);
-        let of_results: Vec<Option<ValueId>> = node.outputs.iter().map(|&value| adjoints[value]).collect();
+        let node = mathematical(b, id);
+        let of_results: Vec<Option<ValueId>> = node.outputs.iter().map(|&value| found[value]).collect();
         if of_results.iter().all(Option::is_none) {
             continue;
         }
         let wanted: Vec<bool> = node.inputs.iter().map(|&value| depends.contains(value)).collect();
-        let rule = Rule { b: &mut *b, node: &node, wanted: &wanted, of_results: &of_results };
+        let rule = Rule { b: &mut *b, id, node: &node, wanted: &wanted, of_results: &of_results };
         for (&operand, adjoint) in node.inputs.iter().zip(rule.apply()?) {
             let Some(adjoint) = adjoint.filter(|_| depends.contains(operand)) else { continue };
-            adjoints[operand] = Some(match adjoints[operand] {
-                Some(sum) => b.binary(BinaryFn::Add, sum, adjoint)?,
-                None => adjoint,
-            });
+            add(b, &mut found[operand], adjoint)?;
         }
         charge(b.graph.primitives_from(before))?;
     }
-    let gradient = |&x: &ValueId| match adjoints[x] {
-        Some(adjoint) => Ok(adjoint),
-        None => zeros(b, b.dtype(x), b.shape(x)),
-    };
-    xs.iter().map(gradient).collect()
+    Ok(xs.iter().map(|&x| found[x]).collect())
 }
 
 /// The node to differentiate: a function that is known where a choice computes it.
@@ -79,16 +101,14 @@ fn mathematical(b: &Builder<'_>, node: NodeId) -> Node {
 }
 
 /// The values that are of `xs`, or computed from them by way of numbers other than integers.
-fn dependent(b: &Builder<'_>, nodes: &[NodeId], xs: &[ValueId]) -> EntitySet<ValueId> {
+fn dependent(graph: &Graph, nodes: &[NodeId], xs: &[ValueId]) -> EntitySet<ValueId> {
     let mut found = EntitySet::new();
     xs.iter().for_each(|&x| {
         found.insert(x);
     });
-    for node in nodes.iter().map(|&node| &b.graph.nodes[node]) {
+    for node in nodes.iter().map(|&node| &graph.nodes[node]) {
         if node.inputs.iter().any(|&value| found.contains(value)) {
-            let continuous =
-                |value: &&ValueId| b.dtype(**value).is_float() || b.dtype(**value).part().is_some();
-            node.outputs.iter().filter(continuous).for_each(|&value| {
+            node.outputs.iter().filter(|&&value| is_continuous(graph, value)).for_each(|&value| {
                 found.insert(value);
             });
         }
@@ -96,9 +116,15 @@ fn dependent(b: &Builder<'_>, nodes: &[NodeId], xs: &[ValueId]) -> EntitySet<Val
     found
 }
 
+fn is_continuous(graph: &Graph, value: ValueId) -> bool {
+    let dtype = graph.ty(value).dtype;
+    dtype.is_float() || dtype.part().is_some()
+}
+
 /// One node that is passed.
 struct Rule<'a, 'g> {
     b: &'a mut Builder<'g>,
+    id: NodeId,
     node: &'a Node,
     /// Which operands are to have an adjoint.
     wanted: &'a [bool],
@@ -110,6 +136,11 @@ impl Rule<'_, '_> {
     /// Adjoints of the operands, of those that are wanted at least; `None` is 0.
     fn apply(mut self) -> Result<Vec<Option<ValueId>>> {
         let node = self.node;
+        match &node.op {
+            Op::Scan { .. } => return self.repeated(),
+            Op::If { bodies, .. } => return self.chosen(bodies),
+            _ => {}
+        }
         // The other results are integers.
         let Some(g) = self.of_results[0] else { return self.unknown() };
         let first = |adjoint: Result<ValueId>| Ok(vec![Some(adjoint?)]);
