@@ -7,7 +7,8 @@
 //!
 //! Where a function has a derivative from each side and these differ, as `max(a, b)` where both are equal, the rules give the
 //! mean of the two. What is constant between its steps, such as `floor` and comparisons, has derivative 0, and so has what goes
-//! through integers.
+//! through integers. Quantization is the exception: it passes as if it did not round ("straight-through", Bengio et al.,
+//! "Estimating or Propagating Gradients Through Stochastic Neurons", 2013), with derivative 0 beyond its range.
 //!
 //! Bodies of loops and choices are passed in the same way, inside a body of a loop that runs back, or of a choice by the same condition.
 
@@ -108,7 +109,8 @@ fn dependent(graph: &Graph, nodes: &[NodeId], xs: &[ValueId]) -> EntitySet<Value
     });
     for node in nodes.iter().map(|&node| &graph.nodes[node]) {
         if node.inputs.iter().any(|&value| found.contains(value)) {
-            node.outputs.iter().filter(|&&value| is_continuous(graph, value)).for_each(|&value| {
+            let numbers = keeps_numbers(graph, node);
+            node.outputs.iter().filter(|&&value| numbers || is_continuous(graph, value)).for_each(|&value| {
                 found.insert(value);
             });
         }
@@ -119,6 +121,31 @@ fn dependent(graph: &Graph, nodes: &[NodeId], xs: &[ValueId]) -> EntitySet<Value
 fn is_continuous(graph: &Graph, value: ValueId) -> bool {
     let dtype = graph.ty(value).dtype;
     dtype.is_float() || dtype.part().is_some()
+}
+
+/// Operators that derivatives pass as if they did not round.
+const STRAIGHT: &[&str] = &["DynamicQuantizeLinear", "QuantizeLinear"];
+
+/// Whether a node is of an operator whose rounding is passed straight through.
+fn is_straight(graph: &Graph, node: &Node) -> bool {
+    graph.origins.get(node.origin).is_some_and(|origin| STRAIGHT.contains(&origin.op_type.as_str()))
+}
+
+/// Whether the integers that a node gives stand for numbers that were rounded to them, where those that it takes do.
+fn keeps_numbers(graph: &Graph, node: &Node) -> bool {
+    match &node.op {
+        Op::Map(MapFn::Cast { .. }) => is_continuous(graph, node.inputs[0]) && is_straight(graph, node),
+        Op::Concat { .. } | Op::Gather { .. } | Op::Pad { .. } => true,
+        op => op.is_view(),
+    }
+}
+
+/// The type of adjoints of values of a type: integers that stand for numbers, and floats of a byte, have those of wider ones.
+fn of_adjoints(dtype: DType) -> DType {
+    match dtype.is_float() && dtype.size() > 1 || dtype.part().is_some() {
+        true => dtype,
+        false => DType::F32,
+    }
 }
 
 /// One node that is passed.
@@ -154,6 +181,11 @@ impl Rule<'_, '_> {
                 let (axis, exclusive, reverse) = (*axis, *exclusive, !reverse);
                 first(self.b.emit1(Op::Cumulate { op: ReduceFn::Sum, axis, exclusive, reverse }, &[g]))
             }
+            Op::Cumulate { op, axis, exclusive, reverse } => {
+                self.cumulated(*op, *axis, (*exclusive, *reverse), g)
+            }
+            // Which leaf a row reaches changes in steps only.
+            Op::Leaves(_) => Ok(vec![None; node.inputs.len()]),
             Op::Reshape { .. } => first(self.b.reshape(g, self.b.shape(node.inputs[0]))),
             Op::Transpose { perm } => first(self.b.transpose(g, &inverse(perm))),
             Op::Expand { .. } => first(self.summed(g, node.inputs[0])),
@@ -182,6 +214,12 @@ impl Rule<'_, '_> {
     /// A scalar of the type of `like`.
     fn number(&mut self, value: f64, like: ValueId) -> ValueId {
         self.b.scalar(self.b.dtype(like), value)
+    }
+
+    /// Adjoints of the operands by way of other nodes that compute `y`, the result, from them: those from number `first` on.
+    fn by_way_of(&mut self, first: usize, y: ValueId, g: ValueId) -> Result<Vec<Option<ValueId>>> {
+        let nodes = self.b.graph.order[first..].to_vec();
+        adjoints(self.b, &nodes, &[(y, g)], &self.node.inputs, &mut |_| Ok(()))
     }
 
     fn unknown<T>(&self) -> Result<T> {

@@ -15,9 +15,9 @@ use crate::control::iterate::as_type;
 use crate::inner::used_values;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::{
-    Builder, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, Tensor, TensorType, Value, ValueId,
+    Builder, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, Tensor, TensorType, Value, ValueId, inverse,
 };
-use onnxc_ir::scalar::BinaryFn;
+use onnxc_ir::scalar::{BinaryFn, ReduceFn};
 
 /// Iterations beyond which memory for what all of them keep is not set aside.
 const FEW: i64 = 1024;
@@ -172,6 +172,37 @@ impl Rule<'_, '_> {
             found[at] = Some(self.b.reshape(sum, self.b.shape(self.operand(at)))?);
         }
         Ok(found)
+    }
+
+    /// A running combination as a loop along its axis.
+    pub(super) fn cumulated(
+        &mut self,
+        op: ReduceFn,
+        axis: usize,
+        (exclusive, reverse): (bool, bool),
+        g: ValueId,
+    ) -> Result<Vec<Option<ValueId>>> {
+        let start = match op {
+            ReduceFn::Prod => 1.0,
+            ReduceFn::Max => f64::NEG_INFINITY,
+            ReduceFn::Min => f64::INFINITY,
+            _ => return self.unknown(),
+        };
+        let (x, first) = (self.operand(0), self.b.graph.order.len());
+        let front: Vec<usize> = [axis].into_iter().chain((0..self.b.rank(x)).filter(|&at| at != axis)).collect();
+        let lines = self.b.transpose(x, &front)?;
+        let TensorType { dtype, mut shape } = self.b.ty(lines).clone();
+        let trip = shape.remove(0);
+        let start = self.b.scalar(dtype, start);
+        let start = self.b.expand(start, shape.clone())?;
+        let (mut body, origin) = self.b.body();
+        let mut b = Builder::new(&mut body, origin);
+        let [before, own] = [(); 2].map(|()| b.input("", TensorType::new(dtype, shape.clone()), None));
+        let next = b.binary(op.combine(), before, own)?;
+        body.outputs = [next, if exclusive { before } else { next }].map(|value| (String::new(), value)).into();
+        let results = self.b.emit(Op::scan(body, trip, 1, 1, vec![reverse; 2]), &[start, lines])?;
+        let y = self.b.transpose(results[1], &inverse(&front))?;
+        self.by_way_of(first, y, g)
     }
 
     /// The nodes of an iteration and those of its adjoints.

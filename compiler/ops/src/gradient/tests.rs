@@ -261,6 +261,19 @@ fn reductions() {
         check("cumulate", &[&[3, 4]], &|b, x| {
             b.emit1(Op::Cumulate { op: ReduceFn::Sum, axis: 1, exclusive, reverse }, &[x[0]])
         });
+        for op in [ReduceFn::Prod, ReduceFn::Max, ReduceFn::Min] {
+            // Without the identity, which an exclusive one begins with.
+            let (from, size) = if reverse { (0, 3 - usize::from(exclusive)) } else { (usize::from(exclusive), 3) };
+            let (from, size) = (Dim::from(from), Dim::from(size) - Dim::from(if reverse { 0 } else { from }));
+            check("cumulate", &[&[3, 4]], &|b, x| {
+                let y = b.emit1(Op::Cumulate { op, axis: 0, exclusive, reverse }, &[x[0]])?;
+                b.slice_axis(y, 0, from.clone(), size.clone())
+            });
+        }
+        // With zeros.
+        check_with("a running product", &[tensor(&[4], &[0.5, 0.0, 2.0, 0.0])], &|b, x| {
+            b.emit1(Op::Cumulate { op: ReduceFn::Prod, axis: 0, exclusive, reverse }, &[x[0]])
+        });
     }
     check("softmax", &[&[3, 4]], &|b, x| {
         let most = b.reduce(ReduceFn::Max, x[0], &[1])?;
@@ -367,6 +380,22 @@ fn what_is_taken_by_index() {
     check_with("gather_nd by batch", &[data(&[2, 3, 2]), indices(&[2, 1], &[2, 0])], &|b, x| {
         b.emit1(Op::GatherNd { batch: 1 }, x)
     });
+    let combines = [BinaryFn::Add, BinaryFn::Mul, BinaryFn::Max, BinaryFn::Min];
+    for combine in combines.into_iter().map(Some) {
+        // Several updates of one element.
+        let updates = [data(&[2, 3]), indices(&[2, 3], &[1, 0, 1, 1, -2, 2]), tensor(&[2, 3], &numbers(6, 5))];
+        check_with("scatter_elements", &updates, &|b, x| b.emit1(Op::ScatterElements { axis: 1, combine }, x));
+        let updates = [data(&[3, 2]), indices(&[4, 1], &[2, 0, 2, -1]), tensor(&[4, 2], &numbers(8, 5))];
+        check_with("scatter_nd", &updates, &|b, x| b.emit1(Op::ScatterNd { combine }, x));
+    }
+    // Factors that are 0: none, one and two of an element.
+    let combine = Some(BinaryFn::Mul);
+    for zeros in [[0.5, 0.25, 2.0], [0.0, 0.25, 2.0], [0.0, 0.0, 2.0], [0.5, 0.25, 0.0]] {
+        for first in [0.0, 0.75] {
+            let inputs = [tensor(&[2], &[first, 0.5]), indices(&[3], &[0, 0, 1]), tensor(&[3], &zeros)];
+            check_with("a scattered product", &inputs, &|b, x| b.emit1(Op::ScatterElements { axis: 0, combine }, x));
+        }
+    }
     for combine in [None, Some(BinaryFn::Add)] {
         let inputs = [data(&[2, 3]), indices(&[2, 2], &[1, 0, 2, 1]), data(&[2, 2])];
         check_with("scatter_elements", &inputs, &|b, x| b.emit1(Op::ScatterElements { axis: 1, combine }, x));
@@ -403,13 +432,40 @@ fn sums_over_readers() {
     });
 }
 
+/// A carried value that grows has no derivative: what iterations keep would have no common shape.
 #[test]
 fn what_has_no_rule_is_named() {
-    let product = |b: &mut Builder<'_>, x: &[ValueId]| {
-        b.emit1(Op::Cumulate { op: ReduceFn::Prod, axis: 0, exclusive: false, reverse: false }, &[x[0]])
+    let longer = |b: &mut Builder<'_>, x: &[ValueId]| {
+        let (mut graph, origin) = b.body();
+        let size = b.fresh_symbol();
+        graph.adopt_symbols(b.graph);
+        let mut inner = Builder::new(&mut graph, origin);
+        let sizes = inner.input("", TensorType::new(DType::I64, vec![Dim::ONE]), None);
+        let state = inner.input("", TensorType::new(DType::F64, vec![Dim::sym(size)]), None);
+        let next = inner.concat(&[state, state], 0)?;
+        let next = inner.unary(UnaryFn::Sin, next)?;
+        let dims = vec![Dim::sym(size) * Dim::from(2usize)];
+        let now = inner.emit1(Op::DimValues { dims }, &[])?;
+        graph.data.insert(size, onnxc_ir::graph::DataSymbol::new(sizes, 0, None));
+        graph.outputs = vec![(String::new(), now), (String::new(), next)];
+        let last = b.fresh_symbol();
+        let op = Op::Scan {
+            body: graph.into(),
+            trip: Dim::from(2usize),
+            conditional: false,
+            states: 2,
+            scans: 0,
+            reverse: vec![],
+            shapes: [(1, vec![Dim::sym(last)])].into(),
+        };
+        let first = b.i64s(&[3]);
+        let results = b.emit(op, &[first, x[0]])?;
+        b.graph.define_symbol(last, results[0], 0, None);
+        Ok(results[1])
     };
-    let error = differentiated(&product, &inputs(&[&[3]]), false).unwrap_err();
-    assert_eq!(error.message, "the derivative of `cumulate` with result f64[3]");
+    let error = differentiated(&longer, &inputs(&[&[3]]), false).unwrap_err();
+    assert!(error.message.starts_with("the derivative of `scan` with result"), "{}", error.message);
+    assert!(error.message.ends_with("values of other sizes than they are given"), "{}", error.message);
 }
 
 /// The body of a loop: a state `h` of 3 numbers, a slice of as many, weights that it captures. What it gives is the next state and a part.
