@@ -11,7 +11,8 @@ use onnxc_ir::graph::{Builder, Graph, Op, ValueId};
 
 impl Rule<'_, '_> {
     pub(super) fn chosen(&mut self, bodies: &Arc<[Graph; 2]>) -> Result<Vec<Option<ValueId>>> {
-        let given: Vec<usize> = (0..self.of_results.len()).filter(|&at| self.of_results[at].is_some()).collect();
+        let given: Vec<usize> =
+            (0..self.of_results.len()).filter(|&at| self.of_results[at].is_some()).collect();
         let wanted: Vec<usize> = (1..self.wanted.len()).filter(|&at| self.wanted[at]).collect();
         let mut backs = vec![];
         for body in bodies.iter() {

@@ -117,12 +117,7 @@ impl Rule<'_, '_> {
     }
 
     /// Equal parts to all that are the extreme of an element.
-    fn scatter_extreme(
-        &mut self,
-        gather: &Op,
-        op: &Op,
-        g: ValueId,
-    ) -> Result<Vec<Option<ValueId>>> {
+    fn scatter_extreme(&mut self, gather: &Op, op: &Op, g: ValueId) -> Result<Vec<Option<ValueId>>> {
         let (data, indices, updates) = (self.operand(0), self.operand(1), self.operand(2));
         let (y, zero) = (self.node.outputs[0], self.number(0.0, g));
         let count = match op {

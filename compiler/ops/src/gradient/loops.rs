@@ -189,7 +189,8 @@ impl Rule<'_, '_> {
             _ => return self.unknown(),
         };
         let (x, first) = (self.operand(0), self.b.graph.order.len());
-        let front: Vec<usize> = [axis].into_iter().chain((0..self.b.rank(x)).filter(|&at| at != axis)).collect();
+        let front: Vec<usize> =
+            [axis].into_iter().chain((0..self.b.rank(x)).filter(|&at| at != axis)).collect();
         let lines = self.b.transpose(x, &front)?;
         let TensorType { dtype, mut shape } = self.b.ty(lines).clone();
         let trip = shape.remove(0);
@@ -199,7 +200,8 @@ impl Rule<'_, '_> {
         let mut b = Builder::new(&mut body, origin);
         let [before, own] = [(); 2].map(|()| b.input("", TensorType::new(dtype, shape.clone()), None));
         let next = b.binary(op.combine(), before, own)?;
-        body.outputs = [next, if exclusive { before } else { next }].map(|value| (String::new(), value)).into();
+        body.outputs =
+            [next, if exclusive { before } else { next }].map(|value| (String::new(), value)).into();
         let results = self.b.emit(Op::scan(body, trip, 1, 1, vec![reverse; 2]), &[start, lines])?;
         let y = self.b.transpose(results[1], &inverse(&front))?;
         self.by_way_of(first, y, g)
@@ -209,7 +211,8 @@ impl Rule<'_, '_> {
     fn iteration_back(&mut self, body: &Graph, states: usize) -> Result<Back> {
         let mut active: Vec<bool> = self.wanted.to_vec();
         loop {
-            let xs: Vec<ValueId> = (0..active.len()).filter(|&at| active[at]).map(|at| body.inputs[at].value).collect();
+            let xs: Vec<ValueId> =
+                (0..active.len()).filter(|&at| active[at]).map(|at| body.inputs[at].value).collect();
             let depends = dependent(body, &body.order, &xs);
             let before = active.clone();
             for (at, slot) in active.iter_mut().enumerate().take(states) {
@@ -413,16 +416,21 @@ fn kept(graph: &Graph, body: &Graph, fed: usize) -> Vec<ValueId> {
     for &id in graph.order.iter().filter(|&&id| !is_forward(id)) {
         open.extend(&graph.nodes[id].inputs);
     }
-    let (mut seen, mut found) = (EntitySet::new(), BTreeSet::new());
+    let (mut seen, mut found, mut again) = (EntitySet::new(), BTreeSet::new(), EntitySet::new());
     while let Some(value) = open.pop() {
-        let Some(id) = graph.producer(value).filter(|&id| is_forward(id) && seen.insert(value)) else { continue };
+        let Some(id) = graph.producer(value).filter(|&id| is_forward(id) && seen.insert(value)) else {
+            continue;
+        };
         let node = &graph.nodes[id];
         if varies.contains(value) && is_expensive(&node.op) && is_stackable(graph, value) {
             found.insert(value);
         } else {
+            again.insert(id);
             open.extend(&node.inputs);
             open.extend(graph.needs(id));
         }
     }
-    found.into_iter().collect()
+    // What computes one of its results again computes all of them.
+    let is_once = |value: &ValueId| graph.producer(*value).is_none_or(|id| !again.contains(id));
+    found.into_iter().filter(is_once).collect()
 }

@@ -263,7 +263,8 @@ fn reductions() {
         });
         for op in [ReduceFn::Prod, ReduceFn::Max, ReduceFn::Min] {
             // Without the identity, which an exclusive one begins with.
-            let (from, size) = if reverse { (0, 3 - usize::from(exclusive)) } else { (usize::from(exclusive), 3) };
+            let (from, size) =
+                if reverse { (0, 3 - usize::from(exclusive)) } else { (usize::from(exclusive), 3) };
             let (from, size) = (Dim::from(from), Dim::from(size) - Dim::from(if reverse { 0 } else { from }));
             check("cumulate", &[&[3, 4]], &|b, x| {
                 let y = b.emit1(Op::Cumulate { op, axis: 0, exclusive, reverse }, &[x[0]])?;
@@ -383,8 +384,11 @@ fn what_is_taken_by_index() {
     let combines = [BinaryFn::Add, BinaryFn::Mul, BinaryFn::Max, BinaryFn::Min];
     for combine in combines.into_iter().map(Some) {
         // Several updates of one element.
-        let updates = [data(&[2, 3]), indices(&[2, 3], &[1, 0, 1, 1, -2, 2]), tensor(&[2, 3], &numbers(6, 5))];
-        check_with("scatter_elements", &updates, &|b, x| b.emit1(Op::ScatterElements { axis: 1, combine }, x));
+        let updates =
+            [data(&[2, 3]), indices(&[2, 3], &[1, 0, 1, 1, -2, 2]), tensor(&[2, 3], &numbers(6, 5))];
+        check_with("scatter_elements", &updates, &|b, x| {
+            b.emit1(Op::ScatterElements { axis: 1, combine }, x)
+        });
         let updates = [data(&[3, 2]), indices(&[4, 1], &[2, 0, 2, -1]), tensor(&[4, 2], &numbers(8, 5))];
         check_with("scatter_nd", &updates, &|b, x| b.emit1(Op::ScatterNd { combine }, x));
     }
@@ -393,7 +397,9 @@ fn what_is_taken_by_index() {
     for zeros in [[0.5, 0.25, 2.0], [0.0, 0.25, 2.0], [0.0, 0.0, 2.0], [0.5, 0.25, 0.0]] {
         for first in [0.0, 0.75] {
             let inputs = [tensor(&[2], &[first, 0.5]), indices(&[3], &[0, 0, 1]), tensor(&[3], &zeros)];
-            check_with("a scattered product", &inputs, &|b, x| b.emit1(Op::ScatterElements { axis: 0, combine }, x));
+            check_with("a scattered product", &inputs, &|b, x| {
+                b.emit1(Op::ScatterElements { axis: 0, combine }, x)
+            });
         }
     }
     for combine in [None, Some(BinaryFn::Add)] {
