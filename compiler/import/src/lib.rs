@@ -19,6 +19,7 @@ mod fork;
 pub mod format;
 mod function;
 mod gradient;
+mod in_place;
 mod interface;
 mod kinds;
 mod lengths;
@@ -173,10 +174,15 @@ pub fn import(
     external: &dyn ExternalData,
     table: &Table,
 ) -> std::result::Result<Import, Vec<Error>> {
-    match options.training {
-        true => training::import(model, options, external, table),
-        false => import_with(model, options, external, table),
+    if options.training {
+        return training::import(model, options, external, table);
     }
+    let Some((model, found)) = in_place::with_outputs(model) else {
+        return import_with(model, options, external, table);
+    };
+    let mut import = import_with(&model, options, external, table)?;
+    import.notes.extend(found);
+    Ok(import)
 }
 
 /// [`import`] of one graph: its ranks and lengths are searched for where they are not given.

@@ -24,8 +24,11 @@ mod tests;
 
 use cranelift_entity::{EntitySet, SecondaryMap};
 
+use crate::NodeCx;
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::{Builder, DType, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, ValueId, inverse};
+use onnxc_ir::graph::{
+    Builder, DType, Dim, Graph, MapFn, Node, NodeId, Op, Requirement, RhsLayout, ValueId, inverse,
+};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn};
 
 /// The derivatives of the sum of `y`'s elements by each of `xs`, of the type of that one. They are computed along the nodes of the
@@ -48,6 +51,37 @@ pub fn gradients(
     let gradient = |(&x, adjoint): (&ValueId, Option<ValueId>)| match adjoint {
         Some(adjoint) => Ok(adjoint),
         None => zeros(b, b.dtype(x), b.shape(x)),
+    };
+    xs.iter().zip(found).map(gradient).collect()
+}
+
+/// The derivatives by `xs` of what `compute` makes of them, times `g`, the adjoint of that: for operators that are derivatives of others.
+pub fn pulled_back<'g>(
+    cx: &mut NodeCx<'_, 'g>,
+    g: ValueId,
+    xs: &[ValueId],
+    compute: impl FnOnce(&mut NodeCx<'_, 'g>, &[ValueId]) -> Result<ValueId>,
+) -> Result<Vec<ValueId>> {
+    // Values of their own, also where they are constants.
+    let own = |&x: &ValueId| cx.b.unfolded(Op::Reshape { shape: cx.b.shape(x) }, x);
+    let xs = xs.iter().map(own).collect::<Result<Vec<_>>>()?;
+    let first = cx.b.graph.order.len();
+    let y = compute(cx, &xs)?;
+    let nodes = cx.b.graph.order[first..].to_vec();
+    let (given, wanted) = (cx.b.shape(g), cx.b.shape(y));
+    if given.len() != wanted.len() {
+        let (given, wanted) = (cx.b.ty(g), cx.b.ty(y));
+        return Err(Error::malformed(Stage::Infer, format!("dY is {given}, and the result is {wanted}")));
+    }
+    for (axis, (size, own)) in given.iter().zip(&wanted).enumerate() {
+        let requirement = Requirement::equal(size.clone(), own.clone());
+        cx.b.require(requirement.says(format!("dimension {axis} of dY"), "that of the result"))?;
+    }
+    let g = cx.b.reshape(g, wanted)?;
+    let found = adjoints(cx.b, &nodes, &[(y, g)], &xs, &mut |_| Ok(()))?;
+    let gradient = |(&x, adjoint): (&ValueId, Option<ValueId>)| match adjoint {
+        Some(adjoint) => Ok(adjoint),
+        None => zeros(cx.b, cx.b.dtype(x), cx.b.shape(x)),
     };
     xs.iter().zip(found).map(gradient).collect()
 }
