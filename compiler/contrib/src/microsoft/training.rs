@@ -133,7 +133,7 @@ pub const ROWS: &[OpDef] = &[
         &[req("updated_flag", "B"), opt("accumulation_buffer_out", "T")], &[],
         &[("T", &[F16, BF16, F32]), ("U", &[F16, BF16, F32]), ("B", BOOL)],
         &["accumulation_buffer[S..]", "value[S..]", "count(overwrite_flag) = 1"], accumulator,
-        "A sum of gradients, which begins anew where it is told to"),
+        "A sum of gradients; a flag lets it begin anew"),
     own("InPlaceAccumulator",
         &[req("old_sum", "T"), req("value", "U"), opt("update_signal", "B")], &[req("new_sum", "T")], &[],
         &[("T", &[F16, BF16, F32]), ("U", &[F16, BF16, F32]), ("B", BOOL)],
