@@ -542,8 +542,9 @@ fn adam_w(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let size = b.binary(BinaryFn::Div, rate, first)?;
     let decayed = b.binary_scalar(BinaryFn::Mul, rate, decay)?;
     let mut new = vec![vec![]; 3];
-    for number in 0..all[0].len() {
-        let [mut w, g, m, v] = [0, 1, 2, 3].map(|list: usize| all[list][number]);
+    let moments = all[2].iter().zip(&all[3]);
+    for ((&weight, &g), (&m, &v)) in all[0].iter().zip(&all[1]).zip(moments) {
+        let mut w = weight;
         let blend = |b: &mut Builder<'_>, by: f64, old: ValueId, own: ValueId| {
             let old = b.binary_scalar(BinaryFn::Mul, old, by)?;
             let own = b.binary_scalar(BinaryFn::Mul, own, 1.0 - by)?;
