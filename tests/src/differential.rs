@@ -160,7 +160,7 @@ fn run_batch(
 }
 
 /// Has cases written beneath `folder`.
-fn draw(plan: &Plan, python: &Path, numbers: &[u64], folder: &Path) -> io::Result<Vec<Drawn>> {
+pub fn draw(plan: &Plan, python: &Path, numbers: &[u64], folder: &Path) -> io::Result<Vec<Drawn>> {
     let mut command = Command::new(python);
     command.arg(onnx_env::script("differential/generate.py")).arg(folder);
     let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();

@@ -4,6 +4,7 @@ pub mod abi;
 pub mod bench;
 pub mod compile;
 pub mod cross;
+pub mod derivatives;
 pub mod differential;
 pub mod drawn;
 pub mod emulator;

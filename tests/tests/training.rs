@@ -509,10 +509,20 @@ fn what_cannot_be_differentiated_is_said() {
         of_training("Gradient", &["x"], &["d"]).with(names("xs", &["x"])),
     ];
     refused(own, "the required attribute y is missing");
-    let cumulated = vec![node("CumProd", &["s", "one"], &["y"]), gradient(&["s"], &[], "y", &["d"])];
-    let cumulated = [vec![node("Constant", &[], &["one"]).with(int("value_int", 0))], cumulated].concat();
+    let turn = vec![
+        node("Concat", &["state", "state"], &["joined"]).with(int("axis", 0)),
+        node("Sin", &["joined"], &["next"]),
+        node("Identity", &["goes_on"], &["still"]),
+    ];
+    let inputs = ["number", "goes_on", "state"].map(untyped).to_vec();
+    let body = build::graph(inputs, turn, ["still", "next"].map(untyped).to_vec());
+    let grown = vec![
+        node("Constant", &[], &["twice"]).with(int("value_int", 2)),
+        node("Loop", &["twice", "", "s"], &["y"]).with(build::subgraph("body", body)),
+        gradient(&["s"], &[], "y", &["d"]),
+    ];
     refused(
-        cumulated,
-        "the derivative of `cumulate` with result f64[4, 1, 2], of node `CumProd_1` (CumProd)",
+        grown,
+        "of node `Loop_1` (Loop): its iterations hand on values of other sizes than they are given",
     );
 }

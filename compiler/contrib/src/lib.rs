@@ -45,4 +45,5 @@ pub const FAMILIES: &[&[OpDef]] = &[
     microsoft::sparse::ROWS,
     microsoft::words::ROWS,
     microsoft::text::ROWS,
+    microsoft::training::ROWS,
 ];

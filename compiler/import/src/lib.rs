@@ -20,6 +20,7 @@ mod fork;
 pub mod format;
 mod function;
 mod gradient;
+mod in_place;
 mod interface;
 mod kinds;
 mod lengths;
@@ -182,14 +183,19 @@ pub fn import(
 ) -> std::result::Result<Import, Vec<Error>> {
     if options.training && options.configuration.is_some() {
         return Err(vec![usage(
-            "what trains a model is not partitioned: --train and a device configuration exclude each other"
+            "what trains a model is not partitioned: training and a device configuration exclude each other"
                 .to_string(),
         )]);
     }
-    match options.training {
-        true => training::import(model, options, external, table),
-        false => import_with(model, options, external, table),
+    if options.training {
+        return training::import(model, options, external, table);
     }
+    let Some((model, found)) = in_place::with_outputs(model) else {
+        return import_with(model, options, external, table);
+    };
+    let mut import = import_with(&model, options, external, table)?;
+    import.notes.extend(found);
+    Ok(import)
 }
 
 /// [`import`] of one graph: its ranks and lengths are searched for where they are not given.

@@ -54,7 +54,10 @@ fn elimination(outer: &Builder<'_>, batch: &Dim, n: &Dim) -> Result<Graph> {
     let zero = b.scalar(dtype, 0.0);
     let singular = b.compare(CompareFn::Eq, pivot, zero)?;
     // The pivot's row is done with.
-    let factor = b.binary(BinaryFn::Div, column, pivot)?;
+    // The derivative divides by it as well.
+    let one = b.scalar(dtype, 1.0);
+    let divisor = b.select(singular, one, pivot)?;
+    let factor = b.binary(BinaryFn::Div, column, divisor)?;
     let factor = b.select(singular, zero, factor)?;
     let product = b.binary(BinaryFn::Mul, factor, pivot_row)?;
     let next = b.binary(BinaryFn::Sub, swapped, product)?;

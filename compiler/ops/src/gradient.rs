@@ -7,19 +7,28 @@
 //!
 //! Where a function has a derivative from each side and these differ, as `max(a, b)` where both are equal, the rules give the
 //! mean of the two. What is constant between its steps, such as `floor` and comparisons, has derivative 0, and so has what goes
-//! through integers.
+//! through integers. Quantization is the exception: it passes as if it did not round ("straight-through", Bengio et al.,
+//! "Estimating or Propagating Gradients Through Stochastic Neurons", 2013), with derivative 0 beyond its range.
+//!
+//! Bodies of loops and choices are passed in the same way, inside a body of a loop that runs back, or of a choice by the same condition.
 
+mod choices;
 mod elementwise;
 mod indexing;
+mod loops;
 mod movement;
 mod sums;
+mod sums_behind;
 #[cfg(test)]
 mod tests;
 
 use cranelift_entity::{EntitySet, SecondaryMap};
 
+use crate::NodeCx;
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::{Builder, DType, Dim, MapFn, Node, NodeId, Op, RhsLayout, ValueId, inverse};
+use onnxc_ir::graph::{
+    Builder, DType, Dim, Graph, MapFn, Node, NodeId, Op, Requirement, RhsLayout, ValueId, inverse,
+};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn};
 
 /// The derivatives of the sum of `y`'s elements by each of `xs`, of the type of that one. They are computed along the nodes of the
@@ -36,35 +45,83 @@ pub fn gradients(
 ) -> Result<Vec<ValueId>> {
     let nodes: Vec<NodeId> = b.graph.order[first..].to_vec();
     charge(nodes.len() as u64)?;
-    let depends = dependent(b, &nodes, xs);
-    let mut adjoints: SecondaryMap<ValueId, Option<ValueId>> = SecondaryMap::new();
-    if depends.contains(y) {
-        let one = b.scalar(b.dtype(y), 1.0);
-        adjoints[y] = Some(b.expand(one, b.shape(y))?);
+    let one = b.scalar(b.dtype(y), 1.0);
+    let ones = b.expand(one, b.shape(y))?;
+    let found = adjoints(b, &nodes, &[(y, ones)], xs, charge)?;
+    let gradient = |(&x, adjoint): (&ValueId, Option<ValueId>)| match adjoint {
+        Some(adjoint) => Ok(adjoint),
+        None => zeros(b, b.dtype(x), b.shape(x)),
+    };
+    xs.iter().zip(found).map(gradient).collect()
+}
+
+/// The derivatives by `xs` of what `compute` makes of them, times `g`, the adjoint of that: for operators that are derivatives of others.
+pub fn pulled_back<'g>(
+    cx: &mut NodeCx<'_, 'g>,
+    g: ValueId,
+    xs: &[ValueId],
+    compute: impl FnOnce(&mut NodeCx<'_, 'g>, &[ValueId]) -> Result<ValueId>,
+) -> Result<Vec<ValueId>> {
+    // Values of their own, also where they are constants.
+    let own = |&x: &ValueId| cx.b.unfolded(Op::Reshape { shape: cx.b.shape(x) }, x);
+    let xs = xs.iter().map(own).collect::<Result<Vec<_>>>()?;
+    let first = cx.b.graph.order.len();
+    let y = compute(cx, &xs)?;
+    let nodes = cx.b.graph.order[first..].to_vec();
+    let (given, wanted) = (cx.b.shape(g), cx.b.shape(y));
+    if given.len() != wanted.len() {
+        let (given, wanted) = (cx.b.ty(g), cx.b.ty(y));
+        return Err(Error::malformed(Stage::Infer, format!("dY is {given}, and the result is {wanted}")));
     }
-    for node in nodes.into_iter().rev() {
+    for (axis, (size, own)) in given.iter().zip(&wanted).enumerate() {
+        let requirement = Requirement::equal(size.clone(), own.clone());
+        cx.b.require(requirement.says(format!("dimension {axis} of dY"), "that of the result"))?;
+    }
+    let g = cx.b.reshape(g, wanted)?;
+    let found = adjoints(cx.b, &nodes, &[(y, g)], &xs, &mut |_| Ok(()))?;
+    let gradient = |(&x, adjoint): (&ValueId, Option<ValueId>)| match adjoint {
+        Some(adjoint) => Ok(adjoint),
+        None => zeros(cx.b, cx.b.dtype(x), cx.b.shape(x)),
+    };
+    xs.iter().zip(found).map(gradient).collect()
+}
+
+/// Adjoints of `xs` along `nodes`, from those of the values that `seeds` pairs with them; `None` is 0.
+fn adjoints(
+    b: &mut Builder<'_>,
+    nodes: &[NodeId],
+    seeds: &[(ValueId, ValueId)],
+    xs: &[ValueId],
+    charge: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Vec<Option<ValueId>>> {
+    let depends = dependent(b.graph, nodes, xs);
+    let mut found: SecondaryMap<ValueId, Option<ValueId>> = SecondaryMap::new();
+    let add = |b: &mut Builder<'_>, sum: &mut Option<ValueId>, adjoint: ValueId| {
+        *sum = Some(match *sum {
+            Some(sum) => b.binary(BinaryFn::Add, sum, adjoint)?,
+            None => adjoint,
+        });
+        Ok(())
+    };
+    for &(value, adjoint) in seeds.iter().filter(|(value, _)| depends.contains(*value)) {
+        add(b, &mut found[value], adjoint)?;
+    }
+    for &id in nodes.iter().rev() {
         let before = b.graph.nodes.len();
-        let node = mathematical(b, node);
-        let of_results: Vec<Option<ValueId>> = node.outputs.iter().map(|&value| adjoints[value]).collect();
+        let node = mathematical(b, id);
+        let of_results: Vec<Option<ValueId>> = node.outputs.iter().map(|&value| found[value]).collect();
         if of_results.iter().all(Option::is_none) {
             continue;
         }
         let wanted: Vec<bool> = node.inputs.iter().map(|&value| depends.contains(value)).collect();
-        let rule = Rule { b: &mut *b, node: &node, wanted: &wanted, of_results: &of_results };
+        let rule = Rule { b: &mut *b, id, node: &node, wanted: &wanted, of_results: &of_results };
         for (&operand, adjoint) in node.inputs.iter().zip(rule.apply()?) {
             let Some(adjoint) = adjoint.filter(|_| depends.contains(operand)) else { continue };
-            adjoints[operand] = Some(match adjoints[operand] {
-                Some(sum) => b.binary(BinaryFn::Add, sum, adjoint)?,
-                None => adjoint,
-            });
+            add(b, &mut found[operand], adjoint)?;
         }
         charge(b.graph.primitives_from(before))?;
     }
-    let gradient = |&x: &ValueId| match adjoints[x] {
-        Some(adjoint) => Ok(adjoint),
-        None => zeros(b, b.dtype(x), b.shape(x)),
-    };
-    xs.iter().map(gradient).collect()
+    Ok(xs.iter().map(|&x| found[x]).collect())
 }
 
 /// The node to differentiate: a function that is known where a choice computes it.
@@ -79,16 +136,15 @@ fn mathematical(b: &Builder<'_>, node: NodeId) -> Node {
 }
 
 /// The values that are of `xs`, or computed from them by way of numbers other than integers.
-fn dependent(b: &Builder<'_>, nodes: &[NodeId], xs: &[ValueId]) -> EntitySet<ValueId> {
+fn dependent(graph: &Graph, nodes: &[NodeId], xs: &[ValueId]) -> EntitySet<ValueId> {
     let mut found = EntitySet::new();
     xs.iter().for_each(|&x| {
         found.insert(x);
     });
-    for node in nodes.iter().map(|&node| &b.graph.nodes[node]) {
+    for node in nodes.iter().map(|&node| &graph.nodes[node]) {
         if node.inputs.iter().any(|&value| found.contains(value)) {
-            let continuous =
-                |value: &&ValueId| b.dtype(**value).is_float() || b.dtype(**value).part().is_some();
-            node.outputs.iter().filter(continuous).for_each(|&value| {
+            let numbers = keeps_numbers(graph, node);
+            node.outputs.iter().filter(|&&value| numbers || is_continuous(graph, value)).for_each(|&value| {
                 found.insert(value);
             });
         }
@@ -96,9 +152,40 @@ fn dependent(b: &Builder<'_>, nodes: &[NodeId], xs: &[ValueId]) -> EntitySet<Val
     found
 }
 
+fn is_continuous(graph: &Graph, value: ValueId) -> bool {
+    let dtype = graph.ty(value).dtype;
+    dtype.is_float() || dtype.part().is_some()
+}
+
+/// Operators that derivatives pass as if they did not round.
+const STRAIGHT: &[&str] = &["DynamicQuantizeLinear", "QuantizeLinear"];
+
+/// Whether a node is of an operator whose rounding is passed straight through.
+fn is_straight(graph: &Graph, node: &Node) -> bool {
+    graph.origins.get(node.origin).is_some_and(|origin| STRAIGHT.contains(&origin.op_type.as_str()))
+}
+
+/// Whether the integers that a node gives stand for numbers that were rounded to them, where those that it takes do.
+fn keeps_numbers(graph: &Graph, node: &Node) -> bool {
+    match &node.op {
+        Op::Map(MapFn::Cast { .. }) => is_continuous(graph, node.inputs[0]) && is_straight(graph, node),
+        Op::Concat { .. } | Op::Gather { .. } | Op::Pad { .. } => true,
+        op => op.is_view(),
+    }
+}
+
+/// The type of adjoints of values of a type: integers that stand for numbers, and floats of a byte, have those of wider ones.
+fn of_adjoints(dtype: DType) -> DType {
+    match dtype.is_float() && dtype.size() > 1 || dtype.part().is_some() {
+        true => dtype,
+        false => DType::F32,
+    }
+}
+
 /// One node that is passed.
 struct Rule<'a, 'g> {
     b: &'a mut Builder<'g>,
+    id: NodeId,
     node: &'a Node,
     /// Which operands are to have an adjoint.
     wanted: &'a [bool],
@@ -110,6 +197,11 @@ impl Rule<'_, '_> {
     /// Adjoints of the operands, of those that are wanted at least; `None` is 0.
     fn apply(mut self) -> Result<Vec<Option<ValueId>>> {
         let node = self.node;
+        match &node.op {
+            Op::Scan { .. } => return self.repeated(),
+            Op::If { bodies, .. } => return self.chosen(bodies),
+            _ => {}
+        }
         // The other results are integers.
         let Some(g) = self.of_results[0] else { return self.unknown() };
         let first = |adjoint: Result<ValueId>| Ok(vec![Some(adjoint?)]);
@@ -123,6 +215,11 @@ impl Rule<'_, '_> {
                 let (axis, exclusive, reverse) = (*axis, *exclusive, !reverse);
                 first(self.b.emit1(Op::Cumulate { op: ReduceFn::Sum, axis, exclusive, reverse }, &[g]))
             }
+            Op::Cumulate { op, axis, exclusive, reverse } => {
+                self.cumulated(*op, *axis, (*exclusive, *reverse), g)
+            }
+            // Which leaf a row reaches changes in steps only.
+            Op::Leaves(_) => Ok(vec![None; node.inputs.len()]),
             Op::Reshape { .. } => first(self.b.reshape(g, self.b.shape(node.inputs[0]))),
             Op::Transpose { perm } => first(self.b.transpose(g, &inverse(perm))),
             Op::Expand { .. } => first(self.summed(g, node.inputs[0])),
@@ -151,6 +248,12 @@ impl Rule<'_, '_> {
     /// A scalar of the type of `like`.
     fn number(&mut self, value: f64, like: ValueId) -> ValueId {
         self.b.scalar(self.b.dtype(like), value)
+    }
+
+    /// Adjoints of the operands by way of other nodes that compute `y`, the result, from them: those from number `first` on.
+    fn by_way_of(&mut self, first: usize, y: ValueId, g: ValueId) -> Result<Vec<Option<ValueId>>> {
+        let nodes = self.b.graph.order[first..].to_vec();
+        adjoints(self.b, &nodes, &[(y, g)], &self.node.inputs, &mut |_| Ok(()))
     }
 
     fn unknown<T>(&self) -> Result<T> {

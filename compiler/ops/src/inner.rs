@@ -64,7 +64,7 @@ impl Inner {
 }
 
 /// What something in a graph uses, be it to read a size.
-fn used_values(graph: &Graph) -> HashSet<ValueId> {
+pub(crate) fn used_values(graph: &Graph) -> HashSet<ValueId> {
     let operands = graph.order.iter().flat_map(|&node| graph.nodes[node].inputs.iter().copied());
     let deferred = graph.values.values().filter_map(|value| match &value.def {
         Def::Const(Constant::Deferred { inputs, .. }) => Some(inputs.clone()),

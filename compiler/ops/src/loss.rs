@@ -48,18 +48,24 @@ fn softmax_cross_entropy_loss(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         return Err(Error::malformed(Stage::Infer, format!("scores {} have no classes", cx.b.ty(scores))));
     }
     let log_probabilities = log_softmax_along(cx.b, scores, 1)?;
-    Ok(vec![likelihood_loss(cx, log_probabilities)?, log_probabilities])
+    let (labels, weights, ignored) = (cx.input(1)?, cx.optional(2), cx.optional_int("ignore_index")?);
+    Ok(vec![likelihood_loss(cx, log_probabilities, labels, weights, ignored)?, log_probabilities])
 }
 
 fn negative_log_likelihood_loss(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let input = cx.input(0)?;
-    Ok(vec![likelihood_loss(cx, input)?])
+    let (input, target) = (cx.input(0)?, cx.input(1)?);
+    let (weights, ignored) = (cx.optional(2), cx.optional_int("ignore_index")?);
+    Ok(vec![likelihood_loss(cx, input, target, weights, ignored)?])
 }
 
 /// `-weight[t] * input[n, t, d..]` at the target class `t`, reduced. Ignored targets weigh nothing.
-fn likelihood_loss(cx: &mut NodeCx<'_, '_>, input: ValueId) -> Result<ValueId> {
-    let (target, weights) = (cx.input(1)?, cx.optional(2));
-    let ignored_class = cx.optional_int("ignore_index")?;
+pub fn likelihood_loss(
+    cx: &mut NodeCx<'_, '_>,
+    input: ValueId,
+    target: ValueId,
+    weights: Option<ValueId>,
+    ignored_class: Option<i64>,
+) -> Result<ValueId> {
     let reduction = cx.str("reduction")?;
     let b = &mut *cx.b;
     if b.rank(input) < 2 || b.rank(target) + 1 != b.rank(input) {

@@ -313,7 +313,8 @@ fn per_channel(b: &mut Builder<'_>, parameter: ValueId, rank: usize) -> Result<V
 
 /// `y = x * s + o` with `s = scale / sqrt(var + epsilon)`, `o = B - mean * s`, both per channel, in the widest type of the
 /// operands and at least f32: `x * s` and `o` may cancel, and statistics may be beyond the type of `x`.
-fn batch_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+/// BatchNormalization, in training by the statistics of the batch, which outputs 3 and 4 are.
+pub fn batch_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let epsilon = cx.float("epsilon")?;
     let rank = cx.b.rank(x);

@@ -32,6 +32,7 @@ mod sequences;
 pub mod sparse;
 pub mod standard;
 pub mod text;
+pub mod training;
 pub mod windows;
 pub mod words;
 

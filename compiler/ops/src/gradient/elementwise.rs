@@ -1,6 +1,6 @@
 //! Rules of functions of single elements.
 
-use super::Rule;
+use super::{Rule, is_straight, of_adjoints};
 use crate::circular::circular;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{MapFn, ValueId};
@@ -25,7 +25,10 @@ impl Rule<'_, '_> {
             {
                 return self.unknown();
             }
-            MapFn::Cast { .. } => vec![Some(self.b.cast(g, self.b.dtype(self.operand(0)))?)],
+            MapFn::Cast { .. } => {
+                let to = of_adjoints(self.b.dtype(self.operand(0)));
+                vec![if self.wanted[0] { Some(self.b.cast(g, to)?) } else { None }]
+            }
             MapFn::Compare(_) | MapFn::Bitcast { .. } => return self.unknown(),
         };
         let sum = |(at, adjoint): (usize, Option<ValueId>)| match adjoint.filter(|_| self.wanted[at]) {
@@ -47,6 +50,7 @@ impl Rule<'_, '_> {
                 let sign = self.b.unary(UnaryFn::Sign, x)?;
                 by(self, sign)?
             }
+            UnaryFn::Round if is_straight(self.b.graph, self.node) => g,
             UnaryFn::Sign | UnaryFn::Ceil | UnaryFn::Floor | UnaryFn::Round | UnaryFn::Trunc => {
                 return Ok(None);
             }

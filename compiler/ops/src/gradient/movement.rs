@@ -1,6 +1,6 @@
 //! Rules of what moves elements along axes.
 
-use super::Rule;
+use super::{Rule, zeros};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{Dim, Op, ValueId};
 use onnxc_ir::scalar::BinaryFn;
@@ -33,6 +33,9 @@ impl Rule<'_, '_> {
 
     pub(super) fn slice(&mut self, starts: &[Dim], steps: &[i64], g: ValueId) -> Result<ValueId> {
         let shape = self.b.shape(self.operand(0));
+        if self.b.shape(g).contains(&Dim::ZERO) {
+            return zeros(self.b, self.b.dtype(g), shape);
+        }
         let mut adjoint = g;
         for (axis, size) in shape.iter().enumerate() {
             let count = self.b.shape(adjoint)[axis].clone();

@@ -261,6 +261,20 @@ fn reductions() {
         check("cumulate", &[&[3, 4]], &|b, x| {
             b.emit1(Op::Cumulate { op: ReduceFn::Sum, axis: 1, exclusive, reverse }, &[x[0]])
         });
+        for op in [ReduceFn::Prod, ReduceFn::Max, ReduceFn::Min] {
+            // Without the identity, which an exclusive one begins with.
+            let (from, size) =
+                if reverse { (0, 3 - usize::from(exclusive)) } else { (usize::from(exclusive), 3) };
+            let (from, size) = (Dim::from(from), Dim::from(size) - Dim::from(if reverse { 0 } else { from }));
+            check("cumulate", &[&[3, 4]], &|b, x| {
+                let y = b.emit1(Op::Cumulate { op, axis: 0, exclusive, reverse }, &[x[0]])?;
+                b.slice_axis(y, 0, from.clone(), size.clone())
+            });
+        }
+        // With zeros.
+        check_with("a running product", &[tensor(&[4], &[0.5, 0.0, 2.0, 0.0])], &|b, x| {
+            b.emit1(Op::Cumulate { op: ReduceFn::Prod, axis: 0, exclusive, reverse }, &[x[0]])
+        });
     }
     check("softmax", &[&[3, 4]], &|b, x| {
         let most = b.reduce(ReduceFn::Max, x[0], &[1])?;
@@ -367,6 +381,27 @@ fn what_is_taken_by_index() {
     check_with("gather_nd by batch", &[data(&[2, 3, 2]), indices(&[2, 1], &[2, 0])], &|b, x| {
         b.emit1(Op::GatherNd { batch: 1 }, x)
     });
+    let combines = [BinaryFn::Add, BinaryFn::Mul, BinaryFn::Max, BinaryFn::Min];
+    for combine in combines.into_iter().map(Some) {
+        // Several updates of one element.
+        let updates =
+            [data(&[2, 3]), indices(&[2, 3], &[1, 0, 1, 1, -2, 2]), tensor(&[2, 3], &numbers(6, 5))];
+        check_with("scatter_elements", &updates, &|b, x| {
+            b.emit1(Op::ScatterElements { axis: 1, combine }, x)
+        });
+        let updates = [data(&[3, 2]), indices(&[4, 1], &[2, 0, 2, -1]), tensor(&[4, 2], &numbers(8, 5))];
+        check_with("scatter_nd", &updates, &|b, x| b.emit1(Op::ScatterNd { combine }, x));
+    }
+    // Factors that are 0: none, one and two of an element.
+    let combine = Some(BinaryFn::Mul);
+    for zeros in [[0.5, 0.25, 2.0], [0.0, 0.25, 2.0], [0.0, 0.0, 2.0], [0.5, 0.25, 0.0]] {
+        for first in [0.0, 0.75] {
+            let inputs = [tensor(&[2], &[first, 0.5]), indices(&[3], &[0, 0, 1]), tensor(&[3], &zeros)];
+            check_with("a scattered product", &inputs, &|b, x| {
+                b.emit1(Op::ScatterElements { axis: 0, combine }, x)
+            });
+        }
+    }
     for combine in [None, Some(BinaryFn::Add)] {
         let inputs = [data(&[2, 3]), indices(&[2, 2], &[1, 0, 2, 1]), data(&[2, 2])];
         check_with("scatter_elements", &inputs, &|b, x| b.emit1(Op::ScatterElements { axis: 1, combine }, x));
@@ -403,11 +438,194 @@ fn sums_over_readers() {
     });
 }
 
+/// A carried value that grows has no derivative: what iterations keep would have no common shape.
 #[test]
 fn what_has_no_rule_is_named() {
-    let product = |b: &mut Builder<'_>, x: &[ValueId]| {
-        b.emit1(Op::Cumulate { op: ReduceFn::Prod, axis: 0, exclusive: false, reverse: false }, &[x[0]])
+    let longer = |b: &mut Builder<'_>, x: &[ValueId]| {
+        let (mut graph, origin) = b.body();
+        let size = b.fresh_symbol();
+        graph.adopt_symbols(b.graph);
+        let mut inner = Builder::new(&mut graph, origin);
+        let sizes = inner.input("", TensorType::new(DType::I64, vec![Dim::ONE]), None);
+        let state = inner.input("", TensorType::new(DType::F64, vec![Dim::sym(size)]), None);
+        let next = inner.concat(&[state, state], 0)?;
+        let next = inner.unary(UnaryFn::Sin, next)?;
+        let dims = vec![Dim::sym(size) * Dim::from(2usize)];
+        let now = inner.emit1(Op::DimValues { dims }, &[])?;
+        graph.data.insert(size, onnxc_ir::graph::DataSymbol::new(sizes, 0, None));
+        graph.outputs = vec![(String::new(), now), (String::new(), next)];
+        let last = b.fresh_symbol();
+        let op = Op::Scan {
+            body: graph.into(),
+            trip: Dim::from(2usize),
+            conditional: false,
+            states: 2,
+            scans: 0,
+            reverse: vec![],
+            shapes: [(1, vec![Dim::sym(last)])].into(),
+        };
+        let first = b.i64s(&[3]);
+        let results = b.emit(op, &[first, x[0]])?;
+        b.graph.define_symbol(last, results[0], 0, None);
+        Ok(results[1])
     };
-    let error = differentiated(&product, &inputs(&[&[3]]), false).unwrap_err();
-    assert_eq!(error.message, "the derivative of `cumulate` with result f64[3]");
+    let error = differentiated(&longer, &inputs(&[&[3]]), false).unwrap_err();
+    assert!(error.message.starts_with("the derivative of `scan` with result"), "{}", error.message);
+    assert!(error.message.ends_with("values of other sizes than they are given"), "{}", error.message);
+}
+
+/// The body of a loop: a state `h` of 3 numbers, a slice of as many, weights that it captures. What it gives is the next state and a part.
+fn cell(outer: &Builder<'_>, state: &TensorType) -> Graph {
+    let (mut graph, origin) = outer.body();
+    let mut b = Builder::new(&mut graph, origin);
+    let weights = TensorType::new(DType::F64, vec![Dim::from(3usize), Dim::from(3usize)]);
+    let h = b.input("h", state.clone(), None);
+    let x = b.input("x", state.clone(), None);
+    let w = b.input("w", weights, None);
+    let scale = b.input("scale", state.clone(), None);
+    let mut emit = || -> Result<[ValueId; 2]> {
+        let row = b.unsqueeze(h, &[0])?;
+        let product = b.matmul(row, w)?;
+        let product = b.reshape(product, b.shape(h))?;
+        let sum = b.binary(BinaryFn::Add, product, x)?;
+        let next = b.unary(UnaryFn::Tanh, sum)?;
+        let scaled = b.binary(BinaryFn::Mul, next, scale)?;
+        Ok([next, b.binary(BinaryFn::Mul, scaled, h)?])
+    };
+    let outputs = emit().unwrap();
+    graph.outputs = outputs.into_iter().map(|value| (String::new(), value)).collect();
+    graph
+}
+
+/// A loop of that body over `x[1]`, from `x[0]` on, by the weights `x[2]` and `x[3]`, forwards or backwards.
+fn looped(b: &mut Builder<'_>, x: &[ValueId], reverse: [bool; 2]) -> Result<[ValueId; 2]> {
+    let (ty, trip) = (b.ty(x[0]).clone(), b.shape(x[1])[0].clone());
+    let slice = TensorType::new(DType::F64, b.shape(x[1])[1..].to_vec());
+    let x1 = if slice == ty { x[1] } else { b.reshape(x[1], vec![trip.clone(), ty.shape[0].clone()])? };
+    let scale = b.reshape(x[3], ty.shape.clone())?;
+    let three = Dim::from(3usize);
+    let w = b.reshape(x[2], vec![three.clone(), three])?;
+    let body = cell(b, &ty);
+    let results = b.emit(Op::scan(body, trip, 1, 1, reverse.to_vec()), &[x[0], x1, w, scale])?;
+    Ok([results[0], results[1]])
+}
+
+#[test]
+fn loops() {
+    let shapes: [&[usize]; 4] = [&[3], &[4, 3], &[3, 3], &[3]];
+    for reverse in [[false, false], [true, false], [false, true], [true, true]] {
+        check("the last state", &shapes, &|b, x| {
+            let h = b.reshape(x[0], vec![Dim::from(3usize)])?;
+            Ok(looped(b, &[h, x[1], x[2], x[3]], reverse)?[0])
+        });
+        check("what is stacked", &shapes, &|b, x| {
+            let h = b.reshape(x[0], vec![Dim::from(3usize)])?;
+            Ok(looped(b, &[h, x[1], x[2], x[3]], reverse)?[1])
+        });
+    }
+    check("no iteration", &[&[3], &[0, 3], &[3, 3], &[3]], &|b, x| {
+        let h = b.reshape(x[0], vec![Dim::from(3usize)])?;
+        let [last, parts] = looped(b, &[h, x[1], x[2], x[3]], [false, true])?;
+        let last = b.unsqueeze(last, &[0])?;
+        b.concat(&[last, parts], 0)
+    });
+    check("both results, twice differentiated", &shapes, &|b, x| {
+        let first = b.graph.order.len();
+        let h = b.reshape(x[0], vec![Dim::from(3usize)])?;
+        let [last, parts] = looped(b, &[h, x[1], x[2], x[3]], [true, false])?;
+        let last = b.unsqueeze(last, &[0])?;
+        let both = b.concat(&[last, parts], 0)?;
+        let squares = b.binary(BinaryFn::Mul, both, both)?;
+        Ok(gradients(b, squares, &[x[2]], first, &mut |_| Ok(()))?[0])
+    });
+}
+
+/// A loop in the body of a loop, whose states are those of both.
+#[test]
+fn loops_inside_each_other() {
+    let shapes: [&[usize]; 4] = [&[3], &[2, 3], &[3, 3], &[3]];
+    check("nested", &shapes, &|b, x| {
+        let three = Dim::from(3usize);
+        let h = b.reshape(x[0], vec![three.clone()])?;
+        let xs = b.reshape(x[1], vec![Dim::from(2usize), three.clone()])?;
+        let w = b.reshape(x[2], vec![three.clone(), three.clone()])?;
+        let scale = b.reshape(x[3], vec![three.clone()])?;
+        let (mut graph, origin) = b.body();
+        let mut inner = Builder::new(&mut graph, origin);
+        let types = [h, xs, w, scale].map(|value| b.ty(value).clone());
+        let inputs = types.map(|ty| inner.input("", ty, None));
+        let [last, parts] = looped(&mut inner, &inputs, [false, true])?;
+        let sum = inner.reduce(ReduceFn::Sum, parts, &[0])?;
+        let sum = inner.reshape(sum, vec![three])?;
+        let next = inner.binary(BinaryFn::Add, last, sum)?;
+        graph.outputs = vec![(String::new(), next), (String::new(), last)];
+        let results = b.emit(Op::scan(graph, Dim::from(3usize), 1, 0, vec![false]), &[h, xs, w, scale])?;
+        let last = b.unsqueeze(results[0], &[0])?;
+        b.concat(&[last, results[1]], 0)
+    });
+}
+
+/// A loop that runs while its state is below a limit, and one that counts its iterations itself.
+#[test]
+fn loops_that_data_end() {
+    check("a condition", &[&[2], &[2]], &|b, x| {
+        let two = Dim::from(2usize);
+        let (h, w) = (b.reshape(x[0], vec![two.clone()])?, b.reshape(x[1], vec![two.clone()])?);
+        let (mut graph, origin) = b.body();
+        let mut inner = Builder::new(&mut graph, origin);
+        let of = TensorType::new(DType::F64, vec![two]);
+        inner.input("goes_on", TensorType::new(DType::Bool, vec![]), None);
+        let (state, by) = (inner.input("h", of.clone(), None), inner.input("w", of, None));
+        let scaled = inner.binary(BinaryFn::Mul, state, by)?;
+        let grown = inner.unary(UnaryFn::Exp, scaled)?;
+        let next = inner.binary(BinaryFn::Add, state, grown)?;
+        let sum = inner.reduce(ReduceFn::Sum, next, &[0])?;
+        let sum = inner.reshape(sum, vec![])?;
+        let limit = inner.scalar(DType::F64, 20.0);
+        let goes_on = inner.compare(CompareFn::Lt, sum, limit)?;
+        graph.outputs = vec![(String::new(), goes_on), (String::new(), next)];
+        let op = Op::Scan {
+            body: graph.into(),
+            trip: Dim::from(50usize),
+            conditional: true,
+            states: 2,
+            scans: 0,
+            reverse: vec![],
+            shapes: Default::default(),
+        };
+        let start = b.constant(Tensor::scalar(true));
+        Ok(b.emit(op, &[start, h, w])?[1])
+    });
+}
+
+#[test]
+fn choices() {
+    for (way, value) in [(true, 3.0), (false, 0.1)] {
+        let inputs = [tensor(&[3], &numbers(3, 1)), tensor(&[3], &numbers(3, 2)), tensor(&[], &[value])];
+        check_with(&format!("a choice {way}"), &inputs, &|b, x| {
+            let (first, second) = (b.ty(x[0]).clone(), b.ty(x[1]).clone());
+            let mut bodies = vec![];
+            for which in 0..2 {
+                let (mut graph, origin) = b.body();
+                let mut inner = Builder::new(&mut graph, origin);
+                let (p, q) = (inner.input("p", first.clone(), None), inner.input("q", second.clone(), None));
+                // One body reads both values, the other one only the first.
+                let squares = inner.binary(BinaryFn::Mul, p, p)?;
+                let result = match which {
+                    0 => {
+                        let sum = inner.reduce(ReduceFn::Sum, q, &[0])?;
+                        inner.binary(BinaryFn::Mul, squares, sum)?
+                    }
+                    _ => inner.unary(UnaryFn::Sin, squares)?,
+                };
+                graph.outputs = vec![(String::new(), result)];
+                bodies.push(graph);
+            }
+            let bodies: [Graph; 2] = bodies.try_into().unwrap();
+            let limit = b.scalar(DType::F64, 1.0);
+            let condition = b.compare(CompareFn::Gt, x[2], limit)?;
+            let op = Op::If { bodies: bodies.into(), shapes: Default::default() };
+            b.emit1(op, &[condition, x[0], x[1]])
+        });
+    }
 }
