@@ -92,7 +92,7 @@ impl Axes {
         self.of[axis].len() > 1
     }
 
-    /// The shape of a value whose axes are those of `shape`, some of size 1, with its axes apart.
+    /// The shape, with its axes apart, of a value that has the axes of `shape`, some of them of size 1.
     fn apart(&self, shape: &[Dim], merged: &[Dim]) -> Option<Vec<Dim>> {
         let lead = merged.len().checked_sub(shape.len())?;
         let own = |axis: usize| axis.checked_sub(lead).map_or(&Dim::ONE, |axis| &shape[axis]);
