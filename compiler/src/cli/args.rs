@@ -308,6 +308,8 @@ pub enum Emit {
     Lib,
     /// Shared library and header
     So,
+    /// C source and header, for machines with a C compiler
+    C,
     /// C header alone
     Header,
     /// Tensor IR after all passes

@@ -27,7 +27,7 @@ const OUTPUT_PARTS_FIELD: usize = 68;
 const STATE_COUNT_FIELD: usize = 72;
 const STATES_FIELD: usize = 76;
 const STATE_RECORDS_FIELD: usize = 80;
-const MODEL_BYTES: usize = 96;
+pub(super) const MODEL_BYTES: usize = 96;
 
 /// What stands for the number of a symbol where a dim is none: it is static or only data decide it, or it is a formula of
 /// symbols.
