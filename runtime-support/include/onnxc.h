@@ -356,8 +356,8 @@ typedef int32_t (*onnxc_run_fn)(const onnxc_tensor *inputs, size_t input_count, 
 typedef int64_t (*onnxc_workspace_fn)(const int64_t *symbols, size_t count);
 
 /* The constant description of a model. Every `_at` field is a distance in bytes from the start of this struct, so
- * that a model needs no relocation when it is loaded; read them with the functions below. Where a distance to a function is odd, as in
- * models that were written as C, a pointer to the function is one byte before. */
+ * that a model needs no relocation when it is loaded; read them with the functions below. A distance to a function that is less than
+ * ONNXC_MODEL_POINTERS behind the struct, as in models that were written as C, leads to a pointer to the function. */
 typedef struct onnxc_model {
     uint32_t abi_version;
     int32_t name_at;
@@ -464,14 +464,18 @@ static inline const char *onnxc_model_at(const onnxc_model *model, int32_t dista
     return (const char *)model + distance;
 }
 
+/* Bytes behind the struct that hold pointers to functions, in models that have them there. */
+#define ONNXC_MODEL_POINTERS 40
+
 /* The function at a distance. */
 static inline uintptr_t onnxc_model_function(const onnxc_model *model, int32_t distance) {
     uintptr_t at = (uintptr_t)model + (uintptr_t)(intptr_t)distance;
+    const int32_t behind = distance - (int32_t)sizeof(onnxc_model);
     void (*function)(void);
-    if ((distance & 1) == 0) {
+    if (behind < 0 || behind >= ONNXC_MODEL_POINTERS) {
         return at;
     }
-    memcpy(&function, (const void *)(at - 1), sizeof function);
+    memcpy(&function, (const void *)at, sizeof function);
     return (uintptr_t)function;
 }
 

@@ -2,6 +2,9 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
+/// `ONNXC_MODEL_POINTERS`
+const POINTERS: i32 = 40;
+
 /// `ONNXC_ABI_VERSION`
 pub const ABI_VERSION: u32 = 3;
 
@@ -250,16 +253,16 @@ impl Model {
         start.cast::<u8>().wrapping_offset(distance as isize).cast()
     }
 
-    /// The function at a distance; an odd one is that of a pointer to it, and one more.
+    /// The function at a distance; one right behind the struct is that of a pointer to it.
     ///
     /// # Safety
     /// As [`Model::at`], and the distance is that of a function.
     unsafe fn function(&self, distance: i32) -> *const c_void {
         // SAFETY: the caller says so.
         unsafe {
-            match distance & 1 {
-                0 => self.at(distance),
-                _ => self.at::<*const c_void>(distance - 1).read_unaligned(),
+            match distance - size_of::<Model>() as i32 {
+                0..POINTERS => self.at::<*const c_void>(distance).read_unaligned(),
+                _ => self.at(distance),
             }
         }
     }

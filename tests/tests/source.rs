@@ -25,7 +25,9 @@ fn outcomes(cases: &[Case], code: &Code, compiler: &Compiler) -> BTreeMap<String
     let all = batches.flat_map_iter(|(at, cases)| {
         let folder = folder.path().join(at.to_string());
         fs::create_dir(&folder).unwrap();
-        let (batch, mut outcomes) = link_batch(cases, code, &folder);
+        let (mut batch, mut outcomes) = link_batch(cases, code, &folder);
+        // Sanitizers watch the heap, and take stack for themselves.
+        batch.guarded = !compiler.is_sanitized();
         if !batch.cases.is_empty() {
             outcomes.extend(runner.run(&batch, &folder));
         }

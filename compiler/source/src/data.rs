@@ -8,11 +8,14 @@ use crate::io_error;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::DType;
 use onnxc_machine::target::{Endianness, Target};
-use onnxc_object::emit::outline::{MODEL_BYTES, NEXT, Outline, Outlined};
+use onnxc_object::emit::outline::{MODEL_BYTES, NEXT, Outline, Outlined, POINTER_BYTES};
 use onnxc_object::host::ir::FunctionKind;
 
 /// Most elements that are written as what they are worth; others are their bits.
 const READABLE: usize = 64;
+
+/// Where in a description the data is, behind the struct and the pointers.
+const DATA: usize = MODEL_BYTES + POINTER_BYTES;
 
 /// Numbers per line.
 const PER_LINE: usize = 12;
@@ -130,11 +133,12 @@ fn numbers(text: &mut String, dtype: DType, width: usize, data: &[u8]) {
 /// The type of a program's description, and its name, which functions refer to.
 pub fn declare(program: &Outlined<'_>) -> String {
     let name = &program.host.name;
-    let rest = program.description.len().saturating_sub(MODEL_BYTES).max(1);
+    let rest = program.description.len().saturating_sub(DATA).max(1);
     format!(
         "/* The constant description of {name}: what the distances in its first part lead to, and its functions. */\nstruct {name}_description {{\n    \
-         onnxc_model model;\n    OX_ALIGNED(8) uint8_t data[{rest}];\n    onnxc_run_fn run;\n    onnxc_workspace_fn workspace;\n    \
-         onnxc_state_bytes_fn state_bytes;\n    onnxc_state_reset_fn state_reset;\n    onnxc_model_fn next;\n}};\nstatic const struct {name}_description \
+         onnxc_model model;\n    OX_ALIGNED(8) onnxc_run_fn run;\n    OX_ALIGNED(8) onnxc_workspace_fn workspace;\n    OX_ALIGNED(8) \
+         onnxc_state_bytes_fn state_bytes;\n    OX_ALIGNED(8) onnxc_state_reset_fn state_reset;\n    OX_ALIGNED(8) onnxc_model_fn next;\n    \
+         OX_ALIGNED(8) uint8_t data[{rest}];\n}};\ntypedef char {name}_description_data[offsetof(struct {name}_description, data) == {DATA} ? 1 : -1];\n\nstatic const struct {name}_description \
          {name}_description;\n\n"
     )
 }
@@ -172,31 +176,31 @@ pub fn describe(program: &Outlined<'_>, next: Option<&Outlined<'_>>, functions: 
         let value = u64::from_ne_bytes(bytes);
         let value = if wide { value as i64 } else { i64::from(value as u32 as i32) };
         if let Some((_, member)) = links.iter().find(|(field, _)| *field as usize == at) {
-            // An odd distance leads to a pointer, one before it.
-            let _ = write!(text, "(int32_t)offsetof(struct {name}_description, {member}) + 1, ");
+            let _ = write!(text, "(int32_t)offsetof(struct {name}_description, {member}), ");
         } else {
             let _ = write!(text, "{value}, ");
         }
         at += size;
     }
-    text.push_str("},\n    {");
-    for (at, byte) in program.description.get(MODEL_BYTES..).unwrap_or_default().iter().enumerate() {
-        if at % 24 == 0 {
-            text.push_str("\n        ");
-        }
-        let _ = write!(text, "{byte}, ");
-    }
-    if program.description.len() <= MODEL_BYTES {
-        text.push('0');
-    }
     let next = next.map_or_else(|| "NULL".to_string(), |next| next.public[&FunctionKind::Model].clone());
-    let _ = writeln!(
+    let _ = write!(
         text,
-        "\n    }},\n    {}, {}, {}, {}, {next},\n}};\n",
+        "}},\n    {}, {}, {}, {}, {next},\n    {{",
         function(FunctionKind::Run),
         function(FunctionKind::Workspace),
         function(FunctionKind::StateBytes),
         function(FunctionKind::StateReset)
     );
+    let data = program.description.get(DATA..).unwrap_or_default();
+    for (at, byte) in data.iter().enumerate() {
+        if at % 24 == 0 {
+            text.push_str("\n        ");
+        }
+        let _ = write!(text, "{byte}, ");
+    }
+    if data.is_empty() {
+        text.push('0');
+    }
+    text.push_str("\n    },\n};\n\n");
     text
 }

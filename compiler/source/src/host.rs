@@ -971,7 +971,7 @@ impl Writer<'_, '_, '_, '_> {
         self.depth += 1;
         self.line(&format!("const uintptr_t {old} = (uintptr_t){data};"));
         self.line(&format!("const uint64_t {had} = {old} != 0 ? (uint64_t){held} : 0;"));
-        self.line(&format!("if ({had} == 0 || {had} < (uint64_t){bytes}) {{"));
+        self.line(&format!("if (ox_grows({had}, (uint64_t){bytes})) {{"));
         self.depth += 1;
         self.line(&format!("const int64_t {wanted} = ox_grown({had}, (uint64_t){bytes});"));
         self.line(&format!("const uintptr_t {new} = ox_allocate({options}, {wanted});"));
@@ -1114,6 +1114,11 @@ static inline OX_UNUSED uintptr_t ox_allocate(const onnxc_options *options, int6
 
 static inline OX_UNUSED void ox_release(const onnxc_options *options, uintptr_t data, int64_t bytes) {
     options->release(options->allocator, (void *)data, (size_t)bytes, ONNXC_WORKSPACE_ALIGNMENT);
+}
+
+/* Whether a block has to grow; an empty slot is filled even for no bytes. */
+static inline OX_UNUSED int ox_grows(uint64_t had, uint64_t wanted) {
+    return had == 0 || had < wanted;
 }
 
 /* Bytes of a block that grows: at least twice what it had. */

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 ABI_VERSION = 3
+
+# ONNXC_MODEL_POINTERS
+_POINTERS = 40
 # Of a workspace and of a state block, bytes.
 ALIGNMENT = 64
 # An onnxc_status with a meaning of its own here.
@@ -171,10 +174,10 @@ class Description:
             yield description
 
     def _function(self, at: int) -> int:
-        """The address of a function. An odd distance is that of a pointer to it, and one more."""
-        if at % 2 == 0:
+        """The address of a function. A distance right behind the struct is that of a pointer to it."""
+        if not 0 <= at - ctypes.sizeof(_Model) < _POINTERS:
             return self._address + at
-        return ctypes.c_size_t.from_address(self._address + at - 1).value
+        return ctypes.c_size_t.from_address(self._address + at).value
 
     def _text(self, at: int) -> str:
         return ctypes.string_at(self._address + at).decode("utf-8", "replace")

@@ -28,10 +28,12 @@ const LAYERS: &[Layer] = &[
     Layer { name: "import", uses: &["ir", "ops"] },
     Layer { name: "backend", uses: &["ir", "machine", "schedule", "loops"] },
     Layer { name: "object", uses: &["ir", "machine", "schedule", "loops", "backend"] },
+    Layer { name: "source", uses: &["ir", "machine", "loops", "object"] },
     Layer {
         name: "onnxc",
         uses: &[
             "ir", "machine", "schedule", "passes", "loops", "ops", "contrib", "import", "backend", "object",
+            "source",
         ],
     },
 ];

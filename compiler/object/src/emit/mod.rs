@@ -206,7 +206,7 @@ pub fn emit(programs: &[Source<'_>], target: &Target, options: &Options) -> Resu
             linked.push((field, id));
             globals.extend(public.map(|public| (public, id)));
         }
-        let data = descriptor::build(source.graph, plan, &host.name, unit.order);
+        let data = descriptor::build(source.graph, plan, &host.name, (unit.order, 0));
         described.push(object::Described { id: unit.descriptor_symbol()?, data, links: linked });
     }
     for (at, next) in models.into_iter().enumerate().skip(1) {

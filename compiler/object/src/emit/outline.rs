@@ -16,6 +16,9 @@ pub use crate::emit::weights::Constant;
 /// Bytes of `struct onnxc_model`, with which each description begins.
 pub const MODEL_BYTES: usize = descriptor::MODEL_BYTES;
 
+/// Bytes behind it for pointers to functions: `ONNXC_MODEL_POINTERS`.
+pub const POINTER_BYTES: usize = 40;
+
 /// A model before it is written.
 pub struct Outline<'g> {
     /// Prefix of every symbol.
@@ -84,7 +87,8 @@ pub fn outline<'g>(
         let Lowered { program: host, plan, kernels, steps: own_steps } = lowered;
         steps.get_or_insert(own_steps);
         let is_own = source.suffix.is_empty();
-        let description = descriptor::build(source.graph, &plan, &host.name, order).into_parts().0.to_vec();
+        let description = descriptor::build(source.graph, &plan, &host.name, (order, POINTER_BYTES));
+        let description = description.into_parts().0.to_vec();
         let named = |suffix: &str| format!("{}_{suffix}", host.name);
         let mut public = HashMap::from([
             (FunctionKind::Model, named("model")),
