@@ -337,8 +337,9 @@ impl Model {
     /// See [`Model::name`].
     pub unsafe fn state_bytes(&self) -> Option<WorkspaceFn> {
         // SAFETY: where there are states, the field is the distance of the model's function of this type.
-        let function =
-            || unsafe { std::mem::transmute::<*const c_void, WorkspaceFn>(self.function(self.state_bytes_at)) };
+        let function = || unsafe {
+            std::mem::transmute::<*const c_void, WorkspaceFn>(self.function(self.state_bytes_at))
+        };
         (self.state_count > 0).then(function)
     }
 
@@ -348,8 +349,9 @@ impl Model {
     /// See [`Model::name`].
     pub unsafe fn state_reset(&self) -> Option<StateResetFn> {
         // SAFETY: where there are states, the field is the distance of the model's function of this type.
-        let function =
-            || unsafe { std::mem::transmute::<*const c_void, StateResetFn>(self.function(self.state_reset_at)) };
+        let function = || unsafe {
+            std::mem::transmute::<*const c_void, StateResetFn>(self.function(self.state_reset_at))
+        };
         (self.state_count > 0).then(function)
     }
 

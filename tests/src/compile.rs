@@ -98,7 +98,7 @@ pub fn catch_panic<T>(body: impl FnOnce() -> T) -> Result<T, String> {
 fn write_object(model: &Path, name: &str, code: &Code, object: &Path) -> Result<(), Vec<Error>> {
     let compiled = compile_for(model, name, code)?;
     if code.target.is_source {
-        return source::object(&compiled, &source::Compiler::of_environment(), object)
+        return source::object(&compiled, &source::Compiler::of(&code.target), object)
             .map_err(|error| vec![error]);
     }
     let mut file = File::create(object).expect("the test's own folder is writable");

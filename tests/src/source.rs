@@ -6,6 +6,22 @@ use std::process::Command;
 
 use onnxc::Compiled;
 use onnxc_ir::error::{Error, Result, Stage};
+use onnxc_machine::target::Target;
+
+use crate::machine::{Machine, Rust};
+
+/// Machines of 32 bits.
+pub const MACHINES: &[Machine] = &[Machine {
+    name: "i686",
+    triple: "i686-unknown-linux-gnu",
+    cpu: None,
+    compiler: &["gcc", "-m32", "-static", "-msse2", "-mfpmath=sse"],
+    rust: Rust { libraries: &[], lacking: &[] },
+    // The processor is this one.
+    emulator: &["env"],
+    emulator_version: 0,
+    packages: "gcc-multilib",
+}];
 
 /// A C compiler with its flags.
 #[derive(Clone, Debug)]
@@ -15,8 +31,13 @@ pub struct Compiler {
 }
 
 /// What sanitizers look for, and that they end the process when they find it.
-pub const SANITIZED: &[&str] =
-    &["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"];
+pub const SANITIZED: &[&str] = &[
+    "-O1",
+    "-g",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=undefined",
+    "-fno-omit-frame-pointer",
+];
 
 /// What all sources are compiled with.
 const STRICT: &[&str] = &["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-fPIC"];
@@ -25,6 +46,14 @@ impl Compiler {
     pub fn new(program: &str, flags: &[&str]) -> Compiler {
         let flags = flags.iter().map(ToString::to_string).collect();
         Compiler { program: program.to_string(), flags }
+    }
+
+    /// What compiles for a target.
+    pub fn of(target: &Target) -> Compiler {
+        match MACHINES.iter().find(|machine| machine.target().triple == target.triple) {
+            Some(machine) => Compiler::new(machine.compiler[0], &[&machine.compiler[1..], &["-O1"]].concat()),
+            None => Compiler::of_environment(),
+        }
     }
 
     /// That of `ONNXC_SOURCE_CC`, a command with flags; otherwise gcc with sanitizers.
@@ -55,7 +84,9 @@ impl Compiler {
         }
         let library = |name: &str| {
             let output = Command::new(&self.program).arg(format!("-print-file-name={name}")).output();
-            output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string()).unwrap_or_default()
+            output
+                .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string())
+                .unwrap_or_default()
         };
         let preload = format!("LD_PRELOAD={} {}", library("libasan.so"), library("libubsan.so"));
         // Models lie in memory of Rust's allocator, which the process keeps.
@@ -66,7 +97,15 @@ impl Compiler {
     pub fn compile(&self, source: &Path, object: &Path) -> std::result::Result<(), String> {
         let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runtime-support/include");
         let mut command = Command::new(&self.program);
-        command.args(STRICT).args(&self.flags).arg("-I").arg(include).arg("-c").arg(source).arg("-o").arg(object);
+        command
+            .args(STRICT)
+            .args(&self.flags)
+            .arg("-I")
+            .arg(include)
+            .arg("-c")
+            .arg(source)
+            .arg("-o")
+            .arg(object);
         let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
         match output.status.success() {
             true => Ok(()),

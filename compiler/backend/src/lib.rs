@@ -345,12 +345,7 @@ fn count_kernels(program: &Program) -> usize {
 }
 
 /// What host programs need to know of kernels, without code: writers of source lower the nests again when they print them.
-fn describe_program(
-    graph: &Graph,
-    program: &Program,
-    target: &Target,
-    counter: &Counter,
-) -> Result<Kernels> {
+fn describe_program(graph: &Graph, program: &Program, target: &Target, counter: &Counter) -> Result<Kernels> {
     let ids: Vec<GroupId> = program.groups.keys().collect();
     let codes: Vec<Result<KernelCode>> = ids
         .par_iter()

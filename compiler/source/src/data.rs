@@ -39,7 +39,10 @@ pub fn weights(outline: &Outline<'_>, out: &mut dyn Write) -> Result<()> {
     let name = &outline.name;
     let constants = outline.constants()?;
     let (mut text, mut at, mut paddings) = (String::new(), 0, 0);
-    let _ = writeln!(text, "/* Constants of the model. */\nstatic OX_ALIGNED(64) const struct {name}_constants {{");
+    let _ = writeln!(
+        text,
+        "/* Constants of the model. */\nstatic OX_ALIGNED(64) const struct {name}_constants {{"
+    );
     let mut pads = vec![];
     for (number, constant) in constants.iter().enumerate() {
         let pad = constant.offset - at;
@@ -49,7 +52,8 @@ pub fn weights(outline: &Outline<'_>, out: &mut dyn Write) -> Result<()> {
             paddings += 1;
         }
         if constant.bytes > 0 {
-            let (ty, count) = (element(constant.dtype, constant.width), constant.bytes / constant.width as u64);
+            let (ty, count) =
+                (element(constant.dtype, constant.width), constant.bytes / constant.width as u64);
             let own = plain(&constant.name);
             let _ = writeln!(text, "    {ty} c{number}_{own}[{count}];");
         }
@@ -100,9 +104,9 @@ fn numbers(text: &mut String, dtype: DType, width: usize, data: &[u8]) {
     text.push_str("    {");
     // What floats are worth stands beside their bits, where they are few.
     let notes = (count <= READABLE && dtype == DType::F32).then(|| {
-        let values = data.chunks_exact(4).map(|bits| {
-            format!("{:?}", f32::from_le_bytes(bits.try_into().unwrap_or_default()))
-        });
+        let values = data
+            .chunks_exact(4)
+            .map(|bits| format!("{:?}", f32::from_le_bytes(bits.try_into().unwrap_or_default())));
         values.collect::<Vec<_>>().join(", ")
     });
     if let Some(notes) = notes {

@@ -6,14 +6,14 @@ use std::fmt::Write as _;
 use cranelift_entity::EntityRef;
 
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_object::host::abi::{frame, status};
+use onnxc_loops::lower::explain::REPORT_WORDS;
+use onnxc_object::host::abi::{frame, options, status};
 use onnxc_object::host::ir::{
     Address, Binary, Checked, Compare, Condition, Extent, Extern, Frame, FrameField, Function, FunctionKind,
     Inst, KernelId, MEMCPY, Op, Operand, OptionsField, Place, Policy, Port, Program, Region, Slot,
     TensorField, Type, Value, Version,
 };
 use onnxc_object::host::message::{V, numbers};
-use onnxc_loops::lower::explain::REPORT_WORDS;
 
 /// What all functions of a file refer to.
 pub struct Unit<'u> {
@@ -53,7 +53,9 @@ impl Functions<'_> {
                 format!("{kind}int64_t {name}(const int64_t *symbols, size_t count)")
             }
             FunctionKind::StateReset => {
-                format!("{kind}int32_t {name}(void *state, size_t bytes, const int64_t *symbols, size_t count)")
+                format!(
+                    "{kind}int32_t {name}(void *state, size_t bytes, const int64_t *symbols, size_t count)"
+                )
             }
             FunctionKind::Run | FunctionKind::Checks => format!(
                 "{kind}int32_t {name}(const onnxc_tensor *inputs, size_t input_count, onnxc_tensor *outputs, size_t output_count,\n    \
@@ -66,7 +68,8 @@ impl Functions<'_> {
 
     /// Prototypes of the functions that only this file has.
     pub fn prototypes(&self) -> String {
-        let own = self.program.functions.values().filter(|function| !self.public.contains_key(&function.kind));
+        let own =
+            self.program.functions.values().filter(|function| !self.public.contains_key(&function.kind));
         own.map(|function| format!("{};\n", self.signature(function))).collect()
     }
 
@@ -103,7 +106,9 @@ impl Functions<'_> {
         }
         if in_steps {
             if uses.options {
-                text.push_str("    const onnxc_options *const given = (const onnxc_options *)frame[FRAME_OPTIONS];\n");
+                text.push_str(
+                    "    const onnxc_options *const given = (const onnxc_options *)frame[FRAME_OPTIONS];\n",
+                );
             }
             if uses.workspace {
                 text.push_str("    unsigned char *const workspace = (unsigned char *)frame[FRAME_SIZES];\n");
@@ -461,6 +466,9 @@ impl Writer<'_, '_, '_, '_> {
     }
 
     fn load(&mut self, place: Place) -> String {
+        if place == Place::Options(OptionsField::StructSize) {
+            return format!("ox_struct_size({})", self.options());
+        }
         let text = self.place(place);
         let ty = match place {
             Place::Options(OptionsField::StructSize | OptionsField::Seed)
@@ -520,7 +528,10 @@ impl Writer<'_, '_, '_, '_> {
             return "frame[FRAME_CANCEL]".into();
         }
         let options = self.options();
-        format!("(uintptr_t)({options}->cancel != NULL ? (const void *){options}->cancel : &{}_not_cancelled)", self.unit.model)
+        format!(
+            "(uintptr_t)({options}->cancel != NULL ? (const void *){options}->cancel : &{}_not_cancelled)",
+            self.unit.model
+        )
     }
 
     fn inst(&mut self, inst: &Inst) -> Result<()> {
@@ -1015,7 +1026,10 @@ pub fn string(text: &str) -> String {
 
 /// What host programs use: words of the workspace, arithmetic of sizes, messages, the caller's allocator.
 pub fn support(model: &str) -> String {
-    SUPPORT.replace("MODEL", model)
+    SUPPORT
+        .replace("MODEL", model)
+        .replace("OPTIONS_SIZE", &options::SIZE.to_string())
+        .replace("OPTIONS_FIRST_SIZE", &options::FIRST_SIZE.to_string())
 }
 
 const SUPPORT: &str = r#"/* A word of the workspace. */
@@ -1043,6 +1057,12 @@ typedef struct ox_job {
 /* What a caller without options has. */
 static OX_UNUSED const onnxc_options MODEL_no_options;
 static OX_UNUSED const int32_t MODEL_not_cancelled;
+
+/* The size of a caller's options as it is where pointers have 64 bits. */
+static inline OX_UNUSED int64_t ox_struct_size(const onnxc_options *options) {
+    const size_t size = options->struct_size;
+    return size >= sizeof(onnxc_options) ? OPTIONS_SIZE : size == offsetof(onnxc_options, seed) ? OPTIONS_FIRST_SIZE : 0;
+}
 
 /* Arithmetic of sizes: not 0 where the result does not fit 64 bits, or the divisor is not positive. */
 static inline OX_UNUSED int ox_checked_add(int64_t a, int64_t b, int64_t *result) {

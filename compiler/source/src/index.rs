@@ -155,8 +155,7 @@ impl Printer<'_> {
     /// Whether the lanes of the vector loop around differ in an index.
     pub fn differs(&self, index: &Index) -> bool {
         let Some((var, _)) = self.group else { return false };
-        index.mentions(var)
-            || index.terms.iter().any(|(term, _)| self.term_differs(term))
+        index.mentions(var) || index.terms.iter().any(|(term, _)| self.term_differs(term))
     }
 
     fn term_differs(&self, term: &Term) -> bool {

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 use cranelift_entity::EntityRef;
 
-use crate::helpers::{Helpers, vector_name};
 use crate::helpers::numbers::held;
+use crate::helpers::{Helpers, vector_name};
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::{DType, Dim, Sym};
 use onnxc_ir::scalar::BinaryFn;
@@ -291,10 +291,7 @@ impl Printer<'_> {
                 let Some(index) = self.uniform(index) else { return Ok(()) };
                 let (own, at) = (self.buffer(*buf), self.index(&index)?);
                 let size = self.kernel.buffers[*buf].dtype.size();
-                self.line(&format!(
-                    "OX_PREFETCH((uintptr_t){own} + {size} * (uintptr_t)({}));",
-                    at.text
-                ));
+                self.line(&format!("OX_PREFETCH((uintptr_t){own} + {size} * (uintptr_t)({}));", at.text));
                 Ok(())
             }
             Stmt::Tile(_) => Err("tiles".into()),
@@ -333,10 +330,7 @@ impl Printer<'_> {
                 let (lo, hi) = (self.index(lo)?, self.index(hi)?);
                 let name = self.loop_name(var);
                 let step = if step == 1 { format!("{name}++") } else { format!("{name} += {step}") };
-                self.line(&format!(
-                    "for (ptrdiff_t {name} = {}; {name} < {}; {step}) {{",
-                    lo.text, hi.text
-                ));
+                self.line(&format!("for (ptrdiff_t {name} = {}; {name} < {}; {step}) {{", lo.text, hi.text));
                 self.nested(|printer| printer.block(body))?;
                 self.line("}");
                 Ok(())
@@ -513,7 +507,8 @@ impl Printer<'_> {
                     Some(Lane::All(lanes)) if sub == 0 && lanes == decl.lanes => return Ok((place, true)),
                     Some(Lane::All(lanes)) if sub + lanes <= decl.lanes => {
                         let part = self.helpers.vector(element, lanes);
-                        let all: Vec<String> = (sub..sub + lanes).map(|at| format!("{place}[{at}]")).collect();
+                        let all: Vec<String> =
+                            (sub..sub + lanes).map(|at| format!("{place}[{at}]")).collect();
                         return Ok((format!("({part}){{{}}}", all.join(", ")), true));
                     }
                     Some(Lane::All(_)) => return Err("lanes across registers".into()),

@@ -145,7 +145,8 @@ fn in_comment(text: &str) -> String {
 
 fn prologue(outline: &Outline<'_>, target: &Target) -> String {
     let name = &outline.name;
-    let mut text = format!("/* {name}.c: a model compiled by onnxc for {} ({}), C99.\n *\n", target.triple, target.cpu);
+    let mut text =
+        format!("/* {name}.c: a model compiled by onnxc for {} ({}), C99.\n *\n", target.triple, target.cpu);
     let _ = writeln!(text, " * Compile it with the folder of onnxc.h as an include folder, such as\n *");
     let _ = writeln!(text, " *     cc -O3 -I INCLUDE -c {name}.c\n *");
     let _ = writeln!(text, " * It needs memcpy of the C library, and nothing of its mathematics.");

@@ -578,7 +578,10 @@ impl Printer<'_> {
         };
         let mask = a.mask.max(b.mask);
         let (a, b) = (self.fit(a, mask), self.fit(b, mask));
-        Ok(Val { mask, ..Val::new(format!("{} {operator} {}", a.factor(), b.factor()), DType::Bool, a.lanes) })
+        Ok(Val {
+            mask,
+            ..Val::new(format!("{} {operator} {}", a.factor(), b.factor()), DType::Bool, a.lanes)
+        })
     }
 
     fn float_binary(&mut self, op: BinaryFn, dtype: DType, a: Val, b: Val) -> Formed<Val> {
@@ -682,7 +685,11 @@ impl Printer<'_> {
             BinaryFn::BitAnd => return Ok(make(self.bitwise("&", ty, lanes, &a, &b))),
             BinaryFn::BitOr => return Ok(make(self.bitwise("|", ty, lanes, &a, &b))),
             BinaryFn::BitXor => return Ok(make(self.bitwise("^", ty, lanes, &a, &b))),
-            BinaryFn::Dot | BinaryFn::DotSigned | BinaryFn::DotNarrow | BinaryFn::DotShort | BinaryFn::DotPairs => {
+            BinaryFn::Dot
+            | BinaryFn::DotSigned
+            | BinaryFn::DotNarrow
+            | BinaryFn::DotShort
+            | BinaryFn::DotPairs => {
                 let exact = match op {
                     BinaryFn::Dot | BinaryFn::DotShort => "dot",
                     BinaryFn::DotPairs => "dot_pairs",
@@ -763,16 +770,15 @@ impl Printer<'_> {
 
     fn choose(&mut self, condition: Val, then: Val, otherwise: Val) -> Formed<Val> {
         let (x, y) = (then.facts, otherwise.facts);
-        let facts = Facts {
-            above: x.above && y.above,
-            below: x.below && y.below,
-            not_nan: x.not_nan && y.not_nan,
-        };
+        let facts =
+            Facts { above: x.above && y.above, below: x.below && y.below, not_nan: x.not_nan && y.not_nan };
         let dtype = then.dtype;
         if condition.lanes == 1 {
             let (then, otherwise) = self.pair(then, otherwise);
             let code = match (&then.code, &otherwise.code) {
-                (Some(a), Some(b)) if then.lanes == 1 => Some(format!("({} ? {a} : {b})", condition.factor())),
+                (Some(a), Some(b)) if then.lanes == 1 => {
+                    Some(format!("({} ? {a} : {b})", condition.factor()))
+                }
                 _ => None,
             };
             let (then, otherwise) = match dtype {
@@ -799,11 +805,7 @@ impl Printer<'_> {
             let condition = self.fit(condition, bytes);
             let (then, otherwise) = (self.fit(then, bytes), self.fit(otherwise, bytes));
             let condition = self.named("choice", condition);
-            let text = format!(
-                "({condition} & {}) | (~{condition} & {})",
-                then.factor(),
-                otherwise.factor()
-            );
+            let text = format!("({condition} & {}) | (~{condition} & {})", then.factor(), otherwise.factor());
             return Ok(Val::masked(text, lanes, bytes));
         }
         if matches!(dtype, DType::C64 | DType::C128) || dtype.is_packed() {
@@ -851,7 +853,9 @@ impl Printer<'_> {
                 let mask = self.helpers.mask(bytes, lanes);
                 Ok(Val::masked(format!("({mask})({} != 0)", x.factor()), lanes, bytes))
             }
-            (DType::Bool, _) if lanes == 1 => self.round_cast(make(format!("({c_type}){}", x.factor())), to, saturate),
+            (DType::Bool, _) if lanes == 1 => {
+                self.round_cast(make(format!("({c_type}){}", x.factor())), to, saturate)
+            }
             (DType::Bool, _) => {
                 let bytes = element_bytes(after);
                 let x = self.fit(x, bytes);

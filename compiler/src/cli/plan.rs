@@ -36,7 +36,8 @@ impl Plan {
             let name = format!("{base}.{}", emit.extension(triple));
             named.map_or_else(|| PathBuf::from(&name), |output| output.with_file_name(&name))
         };
-        let to_terminal = kinds.len() == 1 && kinds[0].is_text() && !matches!(kinds[0], Emit::Header | Emit::C);
+        let to_terminal =
+            kinds.len() == 1 && kinds[0].is_text() && !matches!(kinds[0], Emit::Header | Emit::C);
         let place = |emit: Emit| match named {
             Some(output) if kinds.len() == 1 || said(output) == Some(emit) => output.to_path_buf(),
             None if to_stdout || to_terminal => PathBuf::from("-"),
@@ -166,7 +167,9 @@ pub fn what_to_emit(asked: &[Emit], output: Option<&Path>, target: &Target) -> R
             kind.flag()
         )));
     }
-    if kinds.contains(&Emit::C) && let Some(kind) = kinds.iter().find(|kind| kind.is_machine_code()) {
+    if kinds.contains(&Emit::C)
+        && let Some(kind) = kinds.iter().find(|kind| kind.is_machine_code())
+    {
         return Err(usage(format!(
             "--emit=c,{}: C is made for compilers, machine code for processors; compile the model once for each",
             kind.flag()

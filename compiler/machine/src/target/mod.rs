@@ -418,7 +418,8 @@ const TARGETS: &str = "there are x86-64 and little-endian 64-bit AArch64 with EL
                        aarch64-apple-darwin, aarch64-pc-windows-msvc, riscv64gc-unknown-linux-gnu and s390x-unknown-linux-gnu, and \
                        without an operating system x86_64-unknown-none, aarch64-unknown-none, riscv64gc-unknown-none-elf and \
                        x86_64-unknown-uefi; and, with --emit c, thumbv6m-none-eabi, thumbv7em-none-eabi, thumbv8m.main-none-eabi, \
-                       riscv32imac-unknown-none-elf, xtensa-none-elf, wasm32-unknown-unknown and wasm32-wasip1";
+                       riscv32imac-unknown-none-elf, xtensa-none-elf, wasm32-unknown-unknown, wasm32-wasip1, \
+                       i686-unknown-linux-gnu and armv7-unknown-linux-gnueabihf";
 
 /// The target that a mistyped triple is likely to stand for, as a question.
 fn like(triple: &str) -> String {
@@ -778,6 +779,8 @@ mod tests {
             ("xtensa-none-elf", "esp32s3", 4),
             ("wasm32-unknown-unknown", "simd128", 16),
             ("wasm32-wasip1", "simd128", 16),
+            ("i686-unknown-linux-gnu", "i686", 16),
+            ("armv7-unknown-linux-gnueabihf", "cortex-a7", 16),
         ] {
             let target = Target::parse(text, None).unwrap();
             assert!(target.is_source_only() && target.upgrades.is_empty(), "{text}");
@@ -813,7 +816,7 @@ mod tests {
             ("riscv64imac-unknown-none-elf", "no code generator for the architecture riscv64imac"),
             ("riscv32gc-unknown-linux-gnu", "no code generator for the architecture riscv32gc"),
             ("x86_64-unknown-linux-gnux32", "64 bits"),
-            ("armv7-unknown-linux-gnueabihf", "no code generator for the architecture armv7"),
+            ("mips-unknown-linux-gnu", "no code generator for the architecture mips"),
             ("powerpc64-unknown-linux-gnu", "no code generator for the architecture powerpc64"),
             ("s390x-unknown-linux-gnu-macho", "its objects (macho) cannot be written"),
         ] {

@@ -13,8 +13,7 @@ use onnxc_ir::error::Result;
 type Row = (&'static str, usize, usize, usize, usize);
 
 /// The first of each is what its triple means.
-const V6M: &[Row] =
-    &[("cortex-m0plus", 4, 8, 8, 32), ("cortex-m0", 4, 8, 8, 32), ("cortex-m1", 4, 8, 8, 32)];
+const V6M: &[Row] = &[("cortex-m0plus", 4, 8, 8, 32), ("cortex-m0", 4, 8, 8, 32), ("cortex-m1", 4, 8, 8, 32)];
 const V7M: &[Row] = &[("cortex-m3", 4, 10, 16, 64)];
 /// Registers of floats, of which there are 32.
 const V7EM: &[Row] = &[("cortex-m4", 4, 16, 16, 64), ("cortex-m7", 4, 16, 16, 256)];
@@ -25,6 +24,10 @@ const RV32: &[Row] = &[("generic-rv32", 4, 16, 16, 64)];
 const XTENSA: &[Row] = &[("esp32s3", 4, 16, 32, 128), ("esp32", 4, 16, 32, 128)];
 /// Engines have the registers of the machine; those of x86-64 are fewest.
 const WASM: &[Row] = &[("simd128", 16, 16, 32, 512), ("mvp", 4, 16, 32, 512)];
+
+/// Programs of 32 bits for systems of either width.
+const X86: &[Row] = &[("i686", 16, 8, 32, 256)];
+const ARM: &[Row] = &[("cortex-a7", 16, 16, 32, 256)];
 
 fn rows(triple: &Triple) -> Option<&'static [Row]> {
     use ArmArchitecture::*;
@@ -44,6 +47,8 @@ fn rows(triple: &Triple) -> Option<&'static [Row]> {
         ) => RV32,
         Architecture::XTensa => XTENSA,
         Architecture::Wasm32 => WASM,
+        Architecture::X86_32(_) => X86,
+        Architecture::Arm(Armv7 | Armv7a) => ARM,
         _ => return None,
     })
 }

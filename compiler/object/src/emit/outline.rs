@@ -64,11 +64,7 @@ impl Outline<'_> {
 }
 
 /// Lowers the programs of a model. Errors are those of [`super::emit`].
-pub fn outline<'g>(
-    programs: &[Source<'g>],
-    order: Endianness,
-    options: &Options,
-) -> Result<Outline<'g>> {
+pub fn outline<'g>(programs: &[Source<'g>], order: Endianness, options: &Options) -> Result<Outline<'g>> {
     let Some(own) = programs.first() else {
         return Err(Error::internal(Stage::Emit, "a model without programs"));
     };

@@ -101,9 +101,7 @@ pub(super) fn constants(parts: &[Part]) -> Result<Vec<Constant>> {
                     (graph.inputs[input].name.clone(), graph.input_ty(input).dtype)
                 }
                 WeightSource::Strings => ("strings".to_string(), DType::U8),
-                WeightSource::Value(value) => {
-                    (value.to_string(), body(graph, &weight.path)?.ty(value).dtype)
-                }
+                WeightSource::Value(value) => (value.to_string(), body(graph, &weight.path)?.ty(value).dtype),
             };
             let width = dtype.part().unwrap_or(dtype).size();
             constants.push(Constant { offset: weight.offset, bytes: weight.bytes, name, dtype, width });

@@ -40,10 +40,7 @@ impl Helpers {
     /// `ox_fma_f32`: with one rounding where the processor has the instruction, else two.
     pub fn fma(&mut self, float: &str) {
         let (test, function) = match float {
-            "f64" => (
-                "defined(__FP_FAST_FMA) || defined(__FMA__) || defined(__aarch64__)",
-                "__builtin_fma",
-            ),
+            "f64" => ("defined(__FP_FAST_FMA) || defined(__FMA__) || defined(__aarch64__)", "__builtin_fma"),
             _ => (
                 "defined(__FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__)",
                 "__builtin_fmaf",
@@ -176,8 +173,16 @@ impl Helpers {
             helpers.bits(float);
             let text = SOFT_REM.replace("FLOAT", float).replace("TYPE", &ty);
             match float {
-                "f64" => text.replace("BITS", "uint64_t").replace("MANTISSA", "52").replace("FIELD", "2047").replace("ONE", "UINT64_C(1)"),
-                _ => text.replace("BITS", "uint32_t").replace("MANTISSA", "23").replace("FIELD", "255").replace("ONE", "UINT32_C(1)"),
+                "f64" => text
+                    .replace("BITS", "uint64_t")
+                    .replace("MANTISSA", "52")
+                    .replace("FIELD", "2047")
+                    .replace("ONE", "UINT64_C(1)"),
+                _ => text
+                    .replace("BITS", "uint32_t")
+                    .replace("MANTISSA", "23")
+                    .replace("FIELD", "255")
+                    .replace("ONE", "UINT32_C(1)"),
             }
         });
     }
@@ -219,7 +224,8 @@ impl Helpers {
             "shl" => format!("return ({wide})b < {bits}u ? ({ty})(({wide})a << b) : 0;"),
             "shr" => format!("return ({wide})b < {bits}u ? ({ty})(a >> b) : 0;"),
             _ => {
-                let negative = "if (b < 0) {\n        return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;\n    }\n    ";
+                let negative =
+                    "if (b < 0) {\n        return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;\n    }\n    ";
                 let negative = if signed { negative } else { "" };
                 format!(
                     "{wide} result = 1, square = ({wide})a;\n    {negative}while (b > 0) {{\n        if (b & 1) {{\n            result *= square;\n        \

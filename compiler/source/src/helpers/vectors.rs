@@ -56,7 +56,8 @@ impl Helpers {
         let base = scalar.strip_prefix("ox_").unwrap_or(scalar);
         let name = format!("ox_{base}_x{lanes}");
         let letters = ["a", "b", "c"];
-        let params: Vec<String> = types.iter().zip(letters).map(|(ty, name)| format!("{ty} {name}")).collect();
+        let params: Vec<String> =
+            types.iter().zip(letters).map(|(ty, name)| format!("{ty} {name}")).collect();
         let mut text = format!("OX_INLINE {to} {name}({}) {{\n", params.join(", "));
         for (element, letter) in operands.iter().zip(letters) {
             text += &format!("    {} {letter}_lanes[{lanes}];\n", c_name(element));
@@ -233,7 +234,10 @@ impl Helpers {
         let unsigned = self.vector("u16", 2 * lanes);
         let (even_a, odd_a) = match signed {
             true => (format!("({halves})(({unsigned})({halves})a << 8) >> 8"), format!("({halves})a >> 8")),
-            false => (format!("({halves})(({unsigned})({halves})a & 255)"), format!("({halves})(({unsigned})({halves})a >> 8)")),
+            false => (
+                format!("({halves})(({unsigned})({halves})a & 255)"),
+                format!("({halves})(({unsigned})({halves})a >> 8)"),
+            ),
         };
         let vnni = match (signed, 4 * lanes) {
             (false, 16 | 32 | 64) => format!(

@@ -17,8 +17,8 @@ use onnxc_backend::codegen::kernels::KernelCode;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::borders::{stored, unstored};
 use onnxc_ir::graph::{DType, Dim, Graph, State, Sym, Tensor, TensorType};
-use onnxc_loops::lower::explain::REPORT_WORDS;
 use onnxc_loops::Kernel;
+use onnxc_loops::lower::explain::REPORT_WORDS;
 use onnxc_machine::target::Target;
 use onnxc_schedule::ALIGN;
 
