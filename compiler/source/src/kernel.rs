@@ -3,6 +3,9 @@
 //! Loops that are to be written out are, and each register of a local is a variable: compilers keep those in registers. A loop over the
 //! lanes of a vector is one statement on vectors for each of its statements; where one has no such form, it is a loop over single lanes.
 
+mod index;
+mod value;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 
@@ -97,9 +100,6 @@ pub fn function(kernel: &Kernel, name: &str, target: &Target, helpers: &mut Help
         if !printer.found_arrays.is_subset(&arrays) {
             arrays.append(&mut printer.found_arrays);
             continue;
-        }
-        if printed.is_err() && std::env::var_os("OX_DEBUG").is_some() {
-            eprintln!("{kernel}");
         }
         printed.map_err(|why| Error::internal(Stage::Emit, format!("`{}` has no C: {why}", kernel.name)))?;
         return printer.finish(name);
@@ -345,10 +345,7 @@ impl Printer<'_> {
             let mark = (self.out.len(), self.bound.clone(), self.depth);
             match self.in_vectors(var, (lo, extent), lanes, body) {
                 Ok(()) => return Ok(()),
-                Err(why) => {
-                    if std::env::var_os("OX_DEBUG").is_some() {
-                        eprintln!("{}: {why}", self.kernel.name);
-                    }
+                Err(_) => {
                     self.out.truncate(mark.0);
                     (self.bound, self.depth, self.group) = (mark.1, mark.2, None);
                 }
@@ -591,7 +588,7 @@ impl Printer<'_> {
         }
         let value = self.value(value)?;
         let lanes = if vector { self.kernel.locals[local].lanes } else { 1 };
-        let old = crate::value::Val::new(place.clone(), dtype, lanes);
+        let old = value::Val::new(place.clone(), dtype, lanes);
         let new = self.binary(op, dtype, old, value)?;
         let new = self.as_register(local, new)?;
         self.line(&format!("{place} = {};", new.text));
@@ -608,13 +605,13 @@ impl Printer<'_> {
     }
 
     /// A value as registers of a local hold it.
-    fn as_register(&mut self, local: Local, value: crate::value::Val) -> Formed<crate::value::Val> {
+    fn as_register(&mut self, local: Local, value: value::Val) -> Formed<value::Val> {
         let vector = self.kernel.locals[local].lanes > 1 && self.group.is_some();
         Ok(if vector { self.spread(value) } else { value })
     }
 
     /// Type of a value in C.
-    pub fn type_of(&mut self, value: &crate::value::Val) -> String {
+    pub fn type_of(&mut self, value: &value::Val) -> String {
         match (value.dtype, value.lanes) {
             (DType::C64, _) => {
                 self.helpers.complex("c64");

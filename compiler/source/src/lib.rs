@@ -1,15 +1,13 @@
 //! C source of a model: the host program and the loop nests as one file of C99, beside the header that objects have.
 //!
-//! [`write`] is a thin writer below both IRs: `host` prints functions of the host program, `kernel` a loop nest as a function, with `index`
-//! and `value` for its expressions; `data` prints constants and descriptions. `helpers` has what printed code calls: arithmetic that C leaves
+//! [`write`] is a thin writer below both IRs: `host` prints functions of the host program, `kernel` a loop nest as a function, and its
+//! expressions; `data` prints constants and descriptions. `helpers` has what printed code calls: arithmetic that C leaves
 //! undefined, functions that a C library would have, vectors. A file has those that it uses.
 
 mod data;
 mod helpers;
 mod host;
-mod index;
 mod kernel;
-mod value;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -98,7 +96,7 @@ fn check_width(unit: &Unit<'_>, target: &Target) -> Result<()> {
     }
 }
 
-/// The kernels of a program as functions; gives their names. Equal ones are one function, whatever they are called.
+/// The kernels of a program as functions; gives their names. Equal ones are one function under the first name.
 fn print_kernels(
     program: &Outlined<'_>,
     target: &Target,

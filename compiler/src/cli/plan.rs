@@ -216,7 +216,7 @@ impl Emit {
         self == Emit::C || self.is_binary()
     }
 
-    /// Whether it is no text.
+    /// Whether its files hold other bytes than text.
     pub fn is_binary(self) -> bool {
         matches!(self, Emit::Obj | Emit::Lib | Emit::So)
     }

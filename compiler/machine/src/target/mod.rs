@@ -42,7 +42,7 @@ pub struct Target {
     pub wide: Option<Isa>,
     /// Whether this is the machine as leaf kernels see it ([`Target::leaf`]).
     pub is_leaf: bool,
-    /// Whether C is written for it, not machine code: whatever compiles that has every operation at any width.
+    /// Whether C is written for it, not machine code: what compiles that has every operation at any width.
     pub is_source: bool,
     /// Registers of those vectors.
     pub vector_registers: usize,
@@ -366,8 +366,8 @@ impl Target {
         Target { wide: None, upgrades: vec![], ..self }
     }
 
-    /// The same machine as C is written for it: one level, of which the C compiler is taken to know the vectors and to make products of
-    /// bytes and pairs out of plain ones.
+    /// The same machine as C is written for it: one level, with vectors that the C compiler knows, and without instructions for products of
+    /// bytes and pairs.
     pub fn for_source(self) -> Target {
         let is_gnu = self.triple.environment != Environment::Msvc;
         let wide = self.levels().find_map(|level| level.wide).map(source::plain).filter(|_| is_gnu);

@@ -15,7 +15,7 @@ type Row = (&'static str, usize, usize, usize, usize);
 /// The first of each is what its triple means.
 const V6M: &[Row] = &[("cortex-m0plus", 4, 8, 8, 32), ("cortex-m0", 4, 8, 8, 32), ("cortex-m1", 4, 8, 8, 32)];
 const V7M: &[Row] = &[("cortex-m3", 4, 10, 16, 64)];
-/// Registers of floats, of which there are 32.
+/// Half of the registers of floats.
 const V7EM: &[Row] = &[("cortex-m4", 4, 16, 16, 64), ("cortex-m7", 4, 16, 16, 256)];
 const V8M_BASE: &[Row] = &[("cortex-m23", 4, 8, 8, 32)];
 const V8M: &[Row] =

@@ -1,7 +1,7 @@
 //! Indices and sizes as C.
 
+use crate::kernel::value::Val;
 use crate::kernel::{Bound, Formed, Lane, Printer};
-use crate::value::Val;
 use onnxc_ir::graph::dim::Atom;
 use onnxc_ir::graph::{DType, Dim};
 use onnxc_loops::{Index, Term};
@@ -9,7 +9,7 @@ use onnxc_loops::{Index, Term};
 /// A number as C, of the size of a pointer.
 pub struct Text {
     pub text: String,
-    /// Whether it is no sum, and so a factor as it is.
+    /// Whether it is a factor as it is, not a sum.
     pub is_factor: bool,
 }
 
