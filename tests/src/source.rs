@@ -4,11 +4,14 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use onnxc::Compiled;
+use onnxc::{Compiled, native};
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_machine::target::Target;
 
+use crate::compile::{Code, compile_to};
+use crate::expected::Outcome;
 use crate::machine::{Machine, Rust};
+use crate::suite::{Batch, Case};
 
 /// Machines of 32 bits.
 pub const MACHINES: &[Machine] = &[Machine {
@@ -30,9 +33,9 @@ pub struct Compiler {
     pub flags: Vec<String>,
 }
 
-/// What sanitizers look for, and that they end the process when they find it.
+/// What sanitizers look for, and that they end the process when they find it. With -O1 gcc takes twenty times as long.
 pub const SANITIZED: &[&str] = &[
-    "-O1",
+    "-O0",
     "-g",
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=undefined",
@@ -51,7 +54,7 @@ impl Compiler {
     /// What compiles for a target.
     pub fn of(target: &Target) -> Compiler {
         match MACHINES.iter().find(|machine| machine.target().triple == target.triple) {
-            Some(machine) => Compiler::new(machine.compiler[0], &[&machine.compiler[1..], &["-O1"]].concat()),
+            Some(machine) => Compiler::new(machine.compiler[0], &[&machine.compiler[1..], &["-O0"]].concat()),
             None => Compiler::of_environment(),
         }
     }
@@ -112,6 +115,46 @@ impl Compiler {
             false => Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr))),
         }
     }
+}
+
+/// Compiles cases and links them into a library in the empty folder; gives the outcomes of those that do not get so far. What calls the
+/// runtime library is left out: that is not built for sanitizers.
+pub fn link_batch(
+    cases: &[Case],
+    code: &Code,
+    compiler: &Compiler,
+    folder: &Path,
+) -> (Batch, Vec<(String, Outcome)>) {
+    let (mut outcomes, mut linked, mut objects) = (vec![], vec![], vec![]);
+    for case in cases {
+        let object = folder.join(format!("{}.o", case.symbol));
+        match compile_to(&case.model(), &case.symbol, code, &object) {
+            Ok(()) if native::calls_runtime(&fs::read(&object).unwrap_or_default()) => {
+                let why = Outcome::LeftOut("it calls the runtime library".into());
+                outcomes.push((case.id.clone(), why));
+            }
+            Ok(()) => {
+                linked.push(case.clone());
+                objects.push(object);
+            }
+            Err(failure) => {
+                let outcome = match failure.reason() {
+                    Some(reason) => Outcome::Unsupported(reason),
+                    None => Outcome::Failed(failure.to_string()),
+                };
+                outcomes.push((case.id.clone(), outcome));
+            }
+        }
+    }
+    let library = folder.join("batch.so");
+    if !linked.is_empty() {
+        let mut command = Command::new(&compiler.program);
+        command.args(&compiler.flags).arg("-shared").args(&objects).arg("-o").arg(&library);
+        let output = command.output().expect("the compiler runs");
+        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    // Sanitizers watch the heap, and take stack for themselves.
+    (Batch { library, cases: linked, guarded: !compiler.is_sanitized() }, outcomes)
 }
 
 /// Writes the source and the header of a model into a folder; gives the path of the source.

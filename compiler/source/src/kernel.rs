@@ -475,7 +475,7 @@ impl Printer<'_> {
             (DType::C64, _) => "ox_c64".to_string(),
             (DType::C128, _) => "ox_c128".to_string(),
             (DType::Bool, false) => "int".to_string(),
-            (DType::Bool, true) => return Err("masks in registers".into()),
+            (DType::Bool, true) => self.helpers.mask(MASK_BYTES, decl.lanes),
             (_, true) => self.helpers.vector(element, decl.lanes),
             (_, false) => crate::helpers::c_name(element),
         };
@@ -503,6 +503,7 @@ impl Printer<'_> {
                 match lane {
                     Some(Lane::All(lanes)) if sub == 0 && lanes == decl.lanes => return Ok((place, true)),
                     Some(Lane::All(lanes)) if sub + lanes <= decl.lanes => {
+                        let element = if decl.dtype == DType::Bool { "i32" } else { element };
                         let part = self.helpers.vector(element, lanes);
                         let all: Vec<String> =
                             (sub..sub + lanes).map(|at| format!("{place}[{at}]")).collect();
@@ -588,7 +589,8 @@ impl Printer<'_> {
         }
         let value = self.value(value)?;
         let lanes = if vector { self.kernel.locals[local].lanes } else { 1 };
-        let old = value::Val::new(place.clone(), dtype, lanes);
+        let mask = if lanes > 1 && dtype == DType::Bool { MASK_BYTES } else { 0 };
+        let old = value::Val { mask, ..value::Val::new(place.clone(), dtype, lanes) };
         let new = self.binary(op, dtype, old, value)?;
         let new = self.as_register(local, new)?;
         self.line(&format!("{place} = {};", new.text));
@@ -607,7 +609,8 @@ impl Printer<'_> {
     /// A value as registers of a local hold it.
     fn as_register(&mut self, local: Local, value: value::Val) -> Formed<value::Val> {
         let vector = self.kernel.locals[local].lanes > 1 && self.group.is_some();
-        Ok(if vector { self.spread(value) } else { value })
+        let value = if vector { self.spread(value) } else { value };
+        Ok(if vector && value.dtype == DType::Bool { self.fit(value, MASK_BYTES) } else { value })
     }
 
     /// Type of a value in C.
@@ -634,6 +637,9 @@ impl Printer<'_> {
         vector_name(held(dtype), lanes)
     }
 }
+
+/// Bytes of an element of the masks in registers.
+pub const MASK_BYTES: usize = 4;
 
 /// Which lanes an index means.
 pub enum Lane {

@@ -2,7 +2,7 @@
 
 use crate::helpers::numbers::{computed, held};
 use crate::helpers::{c_name, element_bytes};
-use crate::kernel::{Bound, Facts, Formed, Printer, memory_type};
+use crate::kernel::{Bound, Facts, Formed, MASK_BYTES, Printer, memory_type};
 use onnxc_ir::graph::DType;
 use onnxc_ir::scalar::{BinaryFn, CompareFn, UnaryFn};
 use onnxc_loops::{Buf, Expr, Index, Local};
@@ -19,7 +19,7 @@ pub struct Val {
     /// The code of a float of 16 bits or less, where it is at hand.
     pub code: Option<String>,
     pub facts: Facts,
-    is_factor: bool,
+    pub is_factor: bool,
 }
 
 impl Val {
@@ -207,7 +207,7 @@ impl Printer<'_> {
     }
 
     /// A mask for lanes of this number of bytes.
-    fn fit(&mut self, mask: Val, bytes: usize) -> Val {
+    pub fn fit(&mut self, mask: Val, bytes: usize) -> Val {
         if mask.lanes == 1 || mask.mask == bytes {
             return mask;
         }
@@ -402,7 +402,15 @@ impl Printer<'_> {
         let dtype = self.kernel.locals[local].dtype;
         let (text, vector) = self.register(local, at)?;
         let lanes = self.group.map_or(1, |(_, lanes)| lanes);
-        Ok(Val::new(text, dtype, if vector { lanes } else { 1 }))
+        let value = Val::new(text, dtype, if vector { lanes } else { 1 });
+        match dtype {
+            DType::Bool if vector => Ok(Val { mask: MASK_BYTES, ..value }),
+            // A lane of a mask is -1 or 0.
+            DType::Bool if self.kernel.locals[local].lanes > 1 => {
+                Ok(Val::new(format!("{} != 0", value.text), dtype, 1))
+            }
+            _ => Ok(value),
+        }
     }
 
     fn unary(&mut self, op: UnaryFn, x: Val) -> Formed<Val> {
