@@ -133,9 +133,8 @@ impl Functions<'_> {
         if uses.report {
             let _ = writeln!(text, "    ox_i64 report[{REPORT_WORDS}];");
         }
-        let used = |name: &str, by_name: bool| by_name || out.contains(name);
         for (&(name, _), &value) in params.iter().zip(&function.params) {
-            if !uses.values.contains(&value) && !used(name, false) && !(name == "options" && uses.options) {
+            if !(uses.values.contains(&value) || out.contains(name) || name == "options" && uses.options) {
                 let _ = writeln!(text, "    (void){name};");
             }
         }
@@ -987,7 +986,7 @@ impl Writer<'_, '_, '_, '_> {
         self.line(&format!("const int64_t {wanted} = ox_grown({had}, (uint64_t){bytes});"));
         self.line(&format!("const uintptr_t {new} = ox_allocate({options}, {wanted});"));
         let template = format!("{what}: the allocator has no {V} bytes");
-        self.fail_if(&format!("{new} == 0"), status::OUT_OF_MEMORY, &template, &[wanted.clone()]);
+        self.fail_if(&format!("{new} == 0"), status::OUT_OF_MEMORY, &template, std::slice::from_ref(&wanted));
         self.line(&format!("{data} = (int64_t){new};"));
         self.line(&format!("{held} = {wanted};"));
         self.line(&format!("if ({had} != 0) {{"));

@@ -439,7 +439,7 @@ impl Printer<'_> {
         let extent = extent as usize;
         let lanes = registers.unwrap_or((self.vector_bytes / widest).max(1));
         let mut lanes = lanes.min(extent);
-        while lanes > 1 && (extent % lanes != 0 || !lanes.is_power_of_two()) {
+        while lanes > 1 && (!extent.is_multiple_of(lanes) || !lanes.is_power_of_two()) {
             lanes -= 1;
         }
         lanes
@@ -517,14 +517,12 @@ impl Printer<'_> {
             }
             (true, None) => return Err("a register that is not known".into()),
             (false, _) => {
-                let mut flat = flat.scale(&Dim::from(columns)).add(&base);
+                let flat = flat.scale(&Dim::from(columns)).add(&base);
                 match lane {
                     Some(Lane::All(_)) => return Err("lanes of single registers".into()),
                     Some(Lane::One(name)) => {
                         self.found_arrays.insert(local);
                         let at = self.index(&flat)?;
-                        flat = Index::zero();
-                        let _ = flat;
                         self.registers.insert((local.index(), 0), ty);
                         return Ok((format!("{own}[{} + {name}]", at.text), false));
                     }

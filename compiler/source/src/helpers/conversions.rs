@@ -65,7 +65,7 @@ impl Helpers {
 
     /// A float as an integer: toward zero, to 64 bits, whose lower ones are kept. NaN is 0, and what 64 bits do not hold is the nearest that
     /// they do.
-    pub fn to_int(&mut self, float: &str, signed: bool, long: bool) {
+    pub fn int_of_float(&mut self, float: &str, signed: bool, long: bool) {
         let ty = super::c_name(float);
         let suffix = if float == "f64" { "" } else { "f" };
         let bits = if long { "64" } else { "32" };
@@ -73,9 +73,7 @@ impl Helpers {
         let result = if signed { format!("int{bits}_t") } else { format!("uint{bits}_t") };
         self.add(&format!("{kind}{bits}_of_{float}"), |helpers| {
             if !long {
-                helpers.to_int(float, signed, true);
-                let wide = if signed { "int64_t" } else { "uint64_t" };
-                let _ = wide;
+                helpers.int_of_float(float, signed, true);
                 return format!(
                     "static inline OX_UNUSED {result} ox_{kind}32_of_{float}({ty} x) {{\n    return ({result})(x > -2147483648.0{suffix} && x < 2147483648.0{suffix} ? \
                      (int32_t)x : (int32_t)ox_{kind}64_of_{float}(x));\n}}\n"
@@ -88,7 +86,7 @@ impl Helpers {
                      x < -{top} ? INT64_MIN : (int64_t)x;\n}}\n"
                 );
             }
-            helpers.to_int(float, true, true);
+            helpers.int_of_float(float, true, true);
             format!(
                 "static inline OX_UNUSED uint64_t ox_u64_of_{float}({ty} x) {{\n    if (x >= {top}) {{\n        return x >= 18446744073709551616.0{suffix} ? UINT64_MAX : \
                  (uint64_t)x;\n    }}\n    return (uint64_t)ox_i64_of_{float}(x);\n}}\n"

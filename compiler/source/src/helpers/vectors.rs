@@ -191,7 +191,7 @@ impl Helpers {
             );
             return name;
         }
-        self.to_int(float, signed, long);
+        self.int_of_float(float, signed, long);
         let kind = if signed { 'i' } else { 'u' };
         let bits = if long { 64 } else { 32 };
         let scalar = format!("ox_{kind}{bits}_of_{float}");

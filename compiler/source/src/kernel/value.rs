@@ -899,7 +899,7 @@ impl Printer<'_> {
                         format!("({c_type})(int32_t){}", x.factor())
                     }
                     1 => {
-                        self.helpers.to_int(before, signed, long);
+                        self.helpers.int_of_float(before, signed, long);
                         let (kind, bits) = (if signed { 'i' } else { 'u' }, if long { 64 } else { 32 });
                         let call = format!("ox_{kind}{bits}_of_{before}({})", x.text);
                         if element_bytes(after) < 4 { format!("({c_type}){call}") } else { call }
