@@ -40,6 +40,7 @@ use onnxc_import::training;
 use onnxc_ir::graph::arrangement::Arrangement;
 use onnxc_ir::graph::{Graph, OriginId, ValueId, borders, state};
 use onnxc_object::emit::Source;
+use onnxc_object::emit::outline::{Outline, outline};
 use onnxc_object::{emit, host};
 use onnxc_ops::Table;
 use onnxc_partition::Role;
@@ -168,13 +169,27 @@ impl Compiled {
 
     /// The object, to be written, and the header.
     pub fn artifact(&self) -> Result<emit::Artifact> {
+        emit::emit(&self.sources(), &self.target, &self.options)
+    }
+
+    /// The model before it is written as C, with its header; of one that was compiled for a target that C is written for
+    /// ([`Target::for_source`]).
+    pub fn outline(&self) -> Result<Outline<'_>> {
+        outline(&self.sources(), self.target.byte_order()?, &self.options)
+    }
+
+    /// Writes the C source.
+    pub fn write_source(&self, outline: &Outline<'_>, out: &mut dyn std::io::Write) -> Result<()> {
+        onnxc_source::write(outline, &self.target, out)
+    }
+
+    fn sources(&self) -> Vec<Source<'_>> {
         let own = Source { suffix: "", graph: &self.graph, program: &self.program, kernels: &self.kernels };
         let entries = self.entries.iter().map(|entry| {
             let CompiledEntry { suffix, graph, program, kernels, .. } = entry;
             Source { suffix, graph, program, kernels }
         });
-        let programs: Vec<Source<'_>> = std::iter::once(own).chain(entries).collect();
-        emit::emit(&programs, &self.target, &self.options)
+        std::iter::once(own).chain(entries).collect()
     }
 }
 

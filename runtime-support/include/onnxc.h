@@ -421,7 +421,8 @@ typedef int32_t (*onnxc_run_fn)(const onnxc_tensor *inputs, size_t input_count, 
 typedef int64_t (*onnxc_workspace_fn)(const int64_t *symbols, size_t count);
 
 /* The constant description of a model. Every `_at` field is a distance in bytes from the start of this struct, so
- * that a model needs no relocation when it is loaded; read them with the functions below. */
+ * that a model needs no relocation when it is loaded; read them with the functions below. A distance to a function that is less than
+ * ONNXC_MODEL_POINTERS behind the struct, as in models that were written as C, leads to a pointer to the function. */
 typedef struct onnxc_model {
     uint32_t abi_version;
     int32_t name_at;
@@ -526,6 +527,21 @@ typedef struct onnxc_value_info {
 
 static inline const char *onnxc_model_at(const onnxc_model *model, int32_t distance) {
     return (const char *)model + distance;
+}
+
+/* Bytes behind the struct that hold pointers to functions, in models that have them there. */
+#define ONNXC_MODEL_POINTERS 40
+
+/* The function at a distance. */
+static inline uintptr_t onnxc_model_function(const onnxc_model *model, int32_t distance) {
+    uintptr_t at = (uintptr_t)model + (uintptr_t)(intptr_t)distance;
+    const int32_t behind = distance - (int32_t)sizeof(onnxc_model);
+    void (*function)(void);
+    if (behind < 0 || behind >= ONNXC_MODEL_POINTERS) {
+        return at;
+    }
+    memcpy(&function, (const void *)at, sizeof function);
+    return (uintptr_t)function;
 }
 
 /* A string among several whose distances are stored at `array`. */
@@ -769,11 +785,11 @@ static inline int64_t onnxc_value_dim(const onnxc_value_info *info, int32_t axis
 }
 
 static inline onnxc_run_fn onnxc_model_run(const onnxc_model *model) {
-    return (onnxc_run_fn)(uintptr_t)((intptr_t)model + model->run_at);
+    return (onnxc_run_fn)onnxc_model_function(model, model->run_at);
 }
 
 static inline onnxc_workspace_fn onnxc_model_workspace(const onnxc_model *model) {
-    return (onnxc_workspace_fn)(uintptr_t)((intptr_t)model + model->workspace_at);
+    return (onnxc_workspace_fn)onnxc_model_function(model, model->workspace_at);
 }
 
 /* Bytes of workspace of a run on inputs of these shapes (nothing but their rank and dims is read), or minus an
@@ -920,15 +936,15 @@ typedef const struct onnxc_model *(*onnxc_model_fn)(void);
 
 /* The next program of a model's object, NULL behind the last. The first is the model's own. */
 static inline const onnxc_model *onnxc_model_next(const onnxc_model *model) {
-    return model->next_at == 0 ? NULL : ((onnxc_model_fn)(uintptr_t)((intptr_t)model + model->next_at))();
+    return model->next_at == 0 ? NULL : ((onnxc_model_fn)onnxc_model_function(model, model->next_at))();
 }
 
 static inline onnxc_state_bytes_fn onnxc_model_state_bytes(const onnxc_model *model) {
-    return (onnxc_state_bytes_fn)(uintptr_t)((intptr_t)model + model->state_bytes_at);
+    return (onnxc_state_bytes_fn)onnxc_model_function(model, model->state_bytes_at);
 }
 
 static inline onnxc_state_reset_fn onnxc_model_state_reset(const onnxc_model *model) {
-    return (onnxc_state_reset_fn)(uintptr_t)((intptr_t)model + model->state_reset_at);
+    return (onnxc_state_reset_fn)onnxc_model_function(model, model->state_reset_at);
 }
 
 /* The value of a symbol in a state block: how many elements there are, for one that is a size that grows. */

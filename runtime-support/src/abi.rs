@@ -2,6 +2,9 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
+/// `ONNXC_MODEL_POINTERS`
+const POINTERS: i32 = 40;
+
 /// `ONNXC_ABI_VERSION`
 pub const ABI_VERSION: u32 = 3;
 
@@ -258,6 +261,20 @@ impl Model {
         start.cast::<u8>().wrapping_offset(distance as isize).cast()
     }
 
+    /// The function at a distance; one right behind the struct is that of a pointer to it.
+    ///
+    /// # Safety
+    /// As [`Model::at`], and the distance is that of a function.
+    unsafe fn function(&self, distance: i32) -> *const c_void {
+        // SAFETY: the caller says so.
+        unsafe {
+            match distance - size_of::<Model>() as i32 {
+                0..POINTERS => self.at::<*const c_void>(distance).read_unaligned(),
+                _ => self.at(distance),
+            }
+        }
+    }
+
     /// # Safety
     /// As [`Model::at`].
     unsafe fn string(&self, distance: i32) -> String {
@@ -312,14 +329,14 @@ impl Model {
     /// See [`Model::name`].
     pub unsafe fn run(&self) -> RunFn {
         // SAFETY: the field is the distance of the model's function of this type.
-        unsafe { std::mem::transmute::<*const c_void, RunFn>(self.at(self.run_at)) }
+        unsafe { std::mem::transmute::<*const c_void, RunFn>(self.function(self.run_at)) }
     }
 
     /// # Safety
     /// See [`Model::name`].
     pub unsafe fn workspace(&self) -> WorkspaceFn {
         // SAFETY: the field is the distance of the model's function of this type.
-        unsafe { std::mem::transmute::<*const c_void, WorkspaceFn>(self.at(self.workspace_at)) }
+        unsafe { std::mem::transmute::<*const c_void, WorkspaceFn>(self.function(self.workspace_at)) }
     }
 
     /// `<name>_state_bytes`, of a model with states.
@@ -328,8 +345,9 @@ impl Model {
     /// See [`Model::name`].
     pub unsafe fn state_bytes(&self) -> Option<WorkspaceFn> {
         // SAFETY: where there are states, the field is the distance of the model's function of this type.
-        let function =
-            || unsafe { std::mem::transmute::<*const c_void, WorkspaceFn>(self.at(self.state_bytes_at)) };
+        let function = || unsafe {
+            std::mem::transmute::<*const c_void, WorkspaceFn>(self.function(self.state_bytes_at))
+        };
         (self.state_count > 0).then(function)
     }
 
@@ -339,8 +357,9 @@ impl Model {
     /// See [`Model::name`].
     pub unsafe fn state_reset(&self) -> Option<StateResetFn> {
         // SAFETY: where there are states, the field is the distance of the model's function of this type.
-        let function =
-            || unsafe { std::mem::transmute::<*const c_void, StateResetFn>(self.at(self.state_reset_at)) };
+        let function = || unsafe {
+            std::mem::transmute::<*const c_void, StateResetFn>(self.function(self.state_reset_at))
+        };
         (self.state_count > 0).then(function)
     }
 
@@ -353,7 +372,7 @@ impl Model {
             return None;
         }
         // SAFETY: the field is the distance of the function of this type that describes the next program.
-        let function = unsafe { std::mem::transmute::<*const c_void, ModelFn>(self.at(self.next_at)) };
+        let function = unsafe { std::mem::transmute::<*const c_void, ModelFn>(self.function(self.next_at)) };
         // SAFETY: the function takes nothing and gives a constant of the same object.
         unsafe { function().as_ref() }
     }

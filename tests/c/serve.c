@@ -441,7 +441,7 @@ static int64_t run_once(const onnxc_model *model, const input *in, output *out, 
             made[at].bytes = (size_t)out[at].bytes;
         }
     }
-    bytes = ((onnxc_workspace_fn)(uintptr_t)onnxc_model_at(model, model->workspace_at))(
+    bytes = ((onnxc_workspace_fn)onnxc_model_function(model, model->workspace_at))(
         symbols, (size_t)model->symbol_count
     );
     if (bytes < 0) {
@@ -456,7 +456,7 @@ static int64_t run_once(const onnxc_model *model, const input *in, output *out, 
         options.parallel_for = in_parts;
         options.threads = 3;
     }
-    status = ((onnxc_run_fn)(uintptr_t)onnxc_model_at(model, model->run_at))(
+    status = ((onnxc_run_fn)onnxc_model_function(model, model->run_at))(
         given, (size_t)inputs, made, (size_t)outputs, workspace.data, (size_t)bytes, &options
     );
     if (status == 0 && !intact(how, &workspace)) {

@@ -14,6 +14,8 @@ use onnxc_ir::error::{Error, Kind};
 use onnxc_ir::graph::state::Choice;
 use onnxc_machine::target::Target;
 
+use crate::source;
+
 /// Why there is no object.
 #[derive(Clone, Debug)]
 pub enum Failure {
@@ -95,6 +97,10 @@ pub fn catch_panic<T>(body: impl FnOnce() -> T) -> Result<T, String> {
 
 fn write_object(model: &Path, name: &str, code: &Code, object: &Path) -> Result<(), Vec<Error>> {
     let compiled = compile_for(model, name, code)?;
+    if code.target.is_source {
+        return source::object(&compiled, &source::Compiler::of(&code.target), object)
+            .map_err(|error| vec![error]);
+    }
     let mut file = File::create(object).expect("the test's own folder is writable");
     compiled.artifact().and_then(|artifact| artifact.write_object(&mut file)).map_err(|error| vec![error])
 }

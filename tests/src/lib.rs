@@ -24,6 +24,7 @@ pub mod proof;
 pub mod remote;
 pub mod sample_models;
 pub mod scaling;
+pub mod source;
 pub mod stack;
 pub mod suite;
 pub mod variant;

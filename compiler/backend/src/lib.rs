@@ -164,16 +164,11 @@ impl Backends<'_> {
 
     /// What says why a group's kernel failed. It runs once in a run that has failed: it is made for little code.
     fn explanation(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<Failure> {
-        let name = format!("{}.explain", kernel_name(graph, program, group));
-        let own = &program.groups[group];
-        let is_lost = |input: &&ValueId| {
-            own.outputs.iter().any(|&output| program.storage(output) == program.storage(**input))
-        };
-        let lost: Vec<ValueId> = own.inputs.iter().filter(is_lost).copied().collect();
-        let found = loops::lower::explain::explain(graph, own, &lost, &name, self.target)?;
-        let Some(loops::lower::explain::Explanation { kernel, texts }) = found else {
+        let Some((found, lost)) = explaining(graph, program, group, self.target)? else {
             return Ok(Failure::Unexplained);
         };
+        let loops::lower::explain::Explanation { kernel, texts } = found;
+        let name = kernel.name.clone();
         let kernel = expanded(kernel)?;
         let (shared, first_symbol) = Shared::new(&kernel);
         let compile = |kernel: &Kernel| codegen::compile(kernel, self.isa(kernel), self.target);
@@ -334,6 +329,9 @@ pub fn compile_kernels(
     counter: &Counter,
 ) -> Result<Kernels> {
     counter.expect(count_kernels(program));
+    if target.is_source {
+        return describe_program(graph, program, target, counter);
+    }
     compile_program(graph, program, &Levels::new(target)?, counter)
 }
 
@@ -344,6 +342,80 @@ fn count_kernels(program: &Program) -> usize {
         _ => 0,
     });
     program.groups.len() + of_bodies.sum::<usize>()
+}
+
+/// What host programs need to know of kernels, without code: writers of source lower the nests again when they print them.
+fn describe_program(graph: &Graph, program: &Program, target: &Target, counter: &Counter) -> Result<Kernels> {
+    let ids: Vec<GroupId> = program.groups.keys().collect();
+    let codes: Vec<Result<KernelCode>> = ids
+        .par_iter()
+        .map(|&group| {
+            let name = kernel_name(graph, program, group);
+            let kernel = lower(graph, program, group, target)?;
+            let failure = match visit::may_fail(&kernel.body) {
+                true => describe_explanation(graph, program, group, target)?,
+                false => Failure::Never,
+            };
+            counter.count();
+            Ok(KernelCode { name, versions: vec![described(&kernel)], failure })
+        })
+        .collect();
+    let mut kernels = Kernels::default();
+    for code in codes {
+        kernels.groups.push(code?);
+    }
+    for step in &program.steps {
+        if let Step::Control { node, bodies, .. } = step {
+            let bodies = graph.nodes[*node].op.bodies().iter().zip(bodies);
+            let bodies = bodies.map(|(graph, program)| describe_program(graph, program, target, counter));
+            kernels.bodies.insert(*node, bodies.collect::<Result<Vec<_>>>()?);
+        }
+    }
+    Ok(kernels)
+}
+
+fn describe_explanation(
+    graph: &Graph,
+    program: &Program,
+    group: GroupId,
+    target: &Target,
+) -> Result<Failure> {
+    let Some((found, lost)) = explaining(graph, program, group, target)? else {
+        return Ok(Failure::Unexplained);
+    };
+    let loops::lower::explain::Explanation { kernel, texts } = found;
+    let versions = vec![described(&expanded(kernel.clone())?)];
+    let code = KernelCode { name: kernel.name, versions, failure: Failure::Never };
+    Ok(Failure::Explained(Box::new(Explanation { code, texts, lost })))
+}
+
+/// The one version of a kernel that has no machine code.
+fn described(kernel: &Kernel) -> KernelVersion {
+    KernelVersion {
+        level: 0,
+        refusal: None,
+        first_symbol: 0,
+        threads: work::worth_threads(kernel),
+        range: kernel.parallel_range().map(|(lo, hi)| (lo.clone(), hi.clone())),
+        code: MachineCode { bytes: vec![], alignment: 1, stack: 0, unwind: vec![] },
+    }
+}
+
+/// The kernel that says why a group's kernel failed, and the inputs that this has overwritten.
+fn explaining(
+    graph: &Graph,
+    program: &Program,
+    group: GroupId,
+    target: &Target,
+) -> Result<Option<(loops::lower::explain::Explanation, Vec<ValueId>)>> {
+    let name = format!("{}.explain", kernel_name(graph, program, group));
+    let own = &program.groups[group];
+    let is_lost = |input: &&ValueId| {
+        own.outputs.iter().any(|&output| program.storage(output) == program.storage(**input))
+    };
+    let lost: Vec<ValueId> = own.inputs.iter().filter(is_lost).copied().collect();
+    let found = loops::lower::explain::explain(graph, own, &lost, &name, target)?;
+    Ok(found.map(|found| (found, lost)))
 }
 
 fn compile_program(

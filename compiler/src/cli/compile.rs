@@ -58,7 +58,10 @@ fn of_rank(file: &Path, rank: usize) -> PathBuf {
 fn compile(args: &CompileArgs, rank: Option<usize>) -> std::result::Result<(), Problems> {
     Progress::check_passes(&args.print_ir_after).map_err(one)?;
     let options = Session::code_options(&args.code).map_err(one)?;
-    let kinds = what_to_emit(&args.emit, args.output.as_deref(), &options.target.triple).map_err(one)?;
+    let kinds = what_to_emit(&args.emit, args.output.as_deref(), &options.target).map_err(one)?;
+    let is_source = kinds.contains(&Emit::C) || options.target.is_source_only();
+    let target = if is_source { options.target.for_source() } else { options.target };
+    let options = Options { target, ..options };
     let start = Instant::now();
     let session = Session::open(&args.model).map_err(one)?;
     let plan = Plan::new(args, &kinds, &session, &options.target.triple, rank).map_err(one)?;
@@ -172,13 +175,26 @@ impl Made {
         }
     }
 
+    fn header(&self, options: &Options) -> Result<String> {
+        match options.target.is_source {
+            true => Ok(self.code()?.outline()?.header),
+            false => Ok(self.code()?.artifact()?.header),
+        }
+    }
+
     /// A form that is text.
     fn text(&self, emit: Emit, options: &Options) -> Result<String> {
         let (graph, program) = self.parts();
         match emit {
             Emit::Graph => Ok(graph.to_string()),
             Emit::Host => Ok(self.code()?.host()?.to_string()),
-            Emit::Header => Ok(self.code()?.artifact()?.header),
+            Emit::Header => self.header(options),
+            Emit::C => {
+                let mut text = vec![];
+                let made = self.code()?;
+                made.write_source(&made.outline()?, &mut text)?;
+                String::from_utf8(text).map_err(|error| Error::internal(Stage::Emit, error.to_string()))
+            }
             _ => kernels_text(graph, program, options, emit),
         }
     }
@@ -204,9 +220,14 @@ impl Plan {
         };
         if let Some(header) = &self.header {
             let outputs = outputs.insert(Outputs::beside(header)?);
-            let artifact = progress.time("emit", || made.code()?.artifact())?;
-            text_into(outputs, header, &artifact.header)?;
-            ready = Some(artifact);
+            if options.target.is_source {
+                let text = progress.time("emit", || made.header(options))?;
+                text_into(outputs, header, &text)?;
+            } else {
+                let artifact = progress.time("emit", || made.code()?.artifact())?;
+                text_into(outputs, header, &artifact.header)?;
+                ready = Some(artifact);
+            }
         }
         for Job { emit, place } in &self.jobs {
             if place == Path::new("-") {
@@ -218,6 +239,12 @@ impl Plan {
                 Some(outputs) => outputs,
                 None => outputs.insert(Outputs::beside(place)?),
             };
+            if *emit == Emit::C {
+                let made = made.code()?;
+                let mut write = |file: &mut File| made.write_source(&made.outline()?, file);
+                progress.time("write", || outputs.write(place, &mut write))?;
+                continue;
+            }
             if emit.is_text() {
                 let text = progress.time("text", || made.text(*emit, options))?;
                 text_into(outputs, place, &text)?;

@@ -9,6 +9,7 @@ use crate::cli::args::{CompileArgs, Emit};
 use crate::cli::linker;
 use crate::cli::session::{Session, usage};
 use onnxc_ir::error::Result;
+use onnxc_machine::target::Target;
 
 /// One file to write, or standard output.
 pub struct Job {
@@ -42,7 +43,8 @@ impl Plan {
             let name = format!("{base}.{}", emit.extension(triple));
             named.map_or_else(|| PathBuf::from(&name), |output| output.with_file_name(&name))
         };
-        let to_terminal = kinds.len() == 1 && kinds[0].is_text() && kinds[0] != Emit::Header;
+        let to_terminal =
+            kinds.len() == 1 && kinds[0].is_text() && !matches!(kinds[0], Emit::Header | Emit::C);
         let place = |emit: Emit| match named {
             Some(output) if kinds.len() == 1 || said(output) == Some(emit) => output.to_path_buf(),
             None if to_stdout || to_terminal => PathBuf::from("-"),
@@ -63,12 +65,12 @@ impl Plan {
                 "standard output takes one kind of text; `-o FILE` names a file for several".into(),
             ));
         }
-        if let Some(job) = jobs.iter().find(|job| job.emit.is_binary()) {
+        if let Some(job) = jobs.iter().find(|job| job.emit.is_code() && job.place != Path::new("-")) {
             let stem = stem(&job.place, &[job.emit]);
             header.get_or_insert_with(|| job.place.with_file_name(format!("{stem}.h")));
         }
         // What build systems look at comes last.
-        jobs.sort_by_key(|job| job.emit.is_binary());
+        jobs.sort_by_key(|job| job.emit.is_code());
         let last = jobs.last().map(|job| job.place.clone()).or(header.clone());
         let depfile = match (&args.depfile, last) {
             (None, _) => None,
@@ -116,6 +118,7 @@ const EXTENSIONS: &[(&str, Emit)] = &[
     ("so", Emit::So),
     ("dylib", Emit::So),
     ("dll", Emit::So),
+    ("c", Emit::C),
     ("h", Emit::Header),
     ("s", Emit::Asm),
     ("clif", Emit::Clif),
@@ -133,7 +136,8 @@ fn said(file: &Path) -> Option<Emit> {
 
 /// What to write: the kinds that are asked for, or the one that the output's extension says. Both must agree, and libraries must
 /// have the extension of the target.
-pub fn what_to_emit(asked: &[Emit], output: Option<&Path>, triple: &Triple) -> Result<Vec<Emit>> {
+pub fn what_to_emit(asked: &[Emit], output: Option<&Path>, target: &Target) -> Result<Vec<Emit>> {
+    let (triple, c_only) = (&target.triple, target.is_source_only());
     let mut kinds: Vec<Emit> = Vec::new();
     asked.iter().for_each(|&kind| {
         if !kinds.contains(&kind) {
@@ -160,9 +164,23 @@ pub fn what_to_emit(asked: &[Emit], output: Option<&Path>, triple: &Triple) -> R
                 "{shown}: the extension does not say what to write; it may be {known}{several}"
             )));
         }
-        (None, _) if kinds.is_empty() => kinds.push(Emit::Obj),
+        (None, _) if kinds.is_empty() => kinds.push(if c_only { Emit::C } else { Emit::Obj }),
         (Some(_), Some(said)) if kinds.is_empty() => kinds.push(said),
         _ => {}
+    }
+    if c_only && let Some(kind) = kinds.iter().find(|kind| kind.is_machine_code()) {
+        return Err(usage(format!(
+            "target `{triple}` has no code generator (--emit={}): --emit c (or -o FILE.c) writes C for its compiler",
+            kind.flag()
+        )));
+    }
+    if kinds.contains(&Emit::C)
+        && let Some(kind) = kinds.iter().find(|kind| kind.is_machine_code())
+    {
+        return Err(usage(format!(
+            "--emit=c,{}: C is made for compilers, machine code for processors; compile the model once for each",
+            kind.flag()
+        )));
     }
     if kinds.contains(&Emit::So) {
         let Some(wanted) = linker::shared_extension(triple) else {
@@ -200,9 +218,19 @@ impl Emit {
         shared.unwrap_or(usual)
     }
 
-    /// Whether it is machine code, which comes with a header beside it.
+    /// Whether it is code, which comes with a header beside it.
+    pub fn is_code(self) -> bool {
+        self == Emit::C || self.is_binary()
+    }
+
+    /// Whether its files hold other bytes than text.
     pub fn is_binary(self) -> bool {
         matches!(self, Emit::Obj | Emit::Lib | Emit::So)
+    }
+
+    /// Whether it is made by a code generator.
+    fn is_machine_code(self) -> bool {
+        self.is_binary() || matches!(self, Emit::Asm | Emit::Clif | Emit::Vector)
     }
 
     fn is_library(self) -> bool {
@@ -215,6 +243,6 @@ impl Emit {
 
     /// Whether it is made of machine code, not of the schedule.
     pub fn needs_code(self) -> bool {
-        self.is_binary() || matches!(self, Emit::Header | Emit::Host)
+        self.is_code() || matches!(self, Emit::Header | Emit::Host)
     }
 }

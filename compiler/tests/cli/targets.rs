@@ -38,10 +38,18 @@ fn every_triple_compiles_or_is_refused_with_what_there_is() {
 }
 
 fn assert_compiles(model: &Bytes, target: Target, triple: &str) {
+    let target = if target.is_source_only() { target.for_source() } else { target };
+    let is_source = target.is_source;
     let options = Options::new("m", target);
     let compiled = onnxc::compile(model.clone(), &NoExternalData, &options, &mut Quiet);
     let compiled = compiled.unwrap_or_else(|errors| panic!("{triple}: {}", errors[0]));
     let mut object = Vec::new();
+    if is_source {
+        let outline = compiled.outline().unwrap_or_else(|error| panic!("{triple}: {error}"));
+        compiled.write_source(&outline, &mut object).unwrap_or_else(|error| panic!("{triple}: {error}"));
+        assert!(String::from_utf8(object).unwrap().contains("int32_t m_run("), "{triple}");
+        return;
+    }
     compiled
         .artifact()
         .unwrap()

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 ABI_VERSION = 3
+
+# ONNXC_MODEL_POINTERS
+_POINTERS = 40
 # Of a workspace and of a state block, bytes.
 ALIGNMENT = 64
 # An onnxc_status with a meaning of its own here.
@@ -158,11 +161,11 @@ class Description:
         self.outputs = self._ports(raw.outputs_at, raw.output_parts_at, raw.output_count)
         self.states = tuple(self._states(raw))
         # C functions, which take what `onnxc.h` says.
-        self.run: Any = _RUN(address + raw.run_at)
-        self.workspace: Any = _SIZE(address + raw.workspace_at)
-        self.state_bytes: Any = _SIZE(address + raw.state_bytes_at) if raw.state_count else None
-        self.state_reset: Any = _RESET(address + raw.state_reset_at) if raw.state_count else None
-        self._next: Any = _MODEL(address + raw.next_at) if raw.next_at else None
+        self.run: Any = _RUN(self._function(raw.run_at))
+        self.workspace: Any = _SIZE(self._function(raw.workspace_at))
+        self.state_bytes: Any = _SIZE(self._function(raw.state_bytes_at)) if raw.state_count else None
+        self.state_reset: Any = _RESET(self._function(raw.state_reset_at)) if raw.state_count else None
+        self._next: Any = _MODEL(self._function(raw.next_at)) if raw.next_at else None
 
     def entries(self) -> Iterator["Description"]:
         """The further programs of the object, such as the one that trains on a batch."""
@@ -170,6 +173,12 @@ class Description:
         while description._next is not None:
             description = Description(description._next())
             yield description
+
+    def _function(self, at: int) -> int:
+        """The address of a function. A distance right behind the struct is that of a pointer to it."""
+        if not 0 <= at - ctypes.sizeof(_Model) < _POINTERS:
+            return self._address + at
+        return ctypes.c_size_t.from_address(self._address + at).value
 
     def _text(self, at: int) -> str:
         return ctypes.string_at(self._address + at).decode("utf-8", "replace")

@@ -29,6 +29,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "import", uses: &["ir", "ops"] },
     Layer { name: "backend", uses: &["ir", "machine", "schedule", "loops"] },
     Layer { name: "object", uses: &["ir", "machine", "schedule", "loops", "backend"] },
+    Layer { name: "source", uses: &["ir", "machine", "loops", "object"] },
     Layer {
         name: "onnxc",
         uses: &[
@@ -43,6 +44,7 @@ const LAYERS: &[Layer] = &[
             "import",
             "backend",
             "object",
+            "source",
         ],
     },
 ];

@@ -148,6 +148,7 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
             ..Isa::NEON
         }),
         is_leaf: false,
+        is_source: false,
         vector_registers: 32,
         l1_bytes: l1 << 10,
         l2_bytes: l2 << 10,

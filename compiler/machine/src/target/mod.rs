@@ -4,10 +4,12 @@
 mod aarch64;
 mod riscv64;
 mod s390x;
+mod source;
 mod x86_64;
 
+pub use target_lexicon::Endianness;
 use target_lexicon::{
-    Aarch64Architecture, Architecture, BinaryFormat, Endianness, OperatingSystem, PointerWidth,
+    Aarch64Architecture, Architecture, BinaryFormat, Environment, OperatingSystem, PointerWidth,
     Riscv64Architecture, Triple,
 };
 
@@ -40,6 +42,8 @@ pub struct Target {
     pub wide: Option<Isa>,
     /// Whether this is the machine as leaf kernels see it ([`Target::leaf`]).
     pub is_leaf: bool,
+    /// Whether C is written for it, not machine code: what compiles that has every operation at any width.
+    pub is_source: bool,
     /// Registers of those vectors.
     pub vector_registers: usize,
     /// Bytes of the first and second level data caches of one core.
@@ -362,6 +366,31 @@ impl Target {
         Target { wide: None, upgrades: vec![], ..self }
     }
 
+    /// The same machine as C is written for it: one level, with vectors that the C compiler knows, and without instructions for products of
+    /// bytes and pairs.
+    pub fn for_source(self) -> Target {
+        let is_gnu = self.triple.environment != Environment::Msvc;
+        let wide = self.levels().find_map(|level| level.wide).map(source::plain).filter(|_| is_gnu);
+        let narrow = if is_gnu { source::plain(self.narrow) } else { Isa::SCALAR };
+        let isa = wide.unwrap_or(narrow);
+        Target {
+            upgrades: vec![],
+            features: vec![],
+            narrow,
+            wide: wide.or(narrow.has_vectors().then_some(narrow)),
+            vector_bytes: isa.vector_bytes,
+            vector_registers: isa.vector_registers,
+            is_leaf: isa.has_vectors(),
+            is_source: true,
+            ..self
+        }
+    }
+
+    /// Whether C is all that can be written for it: machines without code generator, of 32 bits.
+    pub fn is_source_only(&self) -> bool {
+        source::is_for(&self.triple)
+    }
+
     /// Unwind-record format; none in objects for programs without an operating system.
     pub fn unwind_records(&self) -> Option<Records> {
         match (self.triple.binary_format, self.triple.architecture) {
@@ -388,7 +417,9 @@ const TARGETS: &str = "there are x86-64 and little-endian 64-bit AArch64 with EL
                        objects, such as x86_64-unknown-linux-gnu, x86_64-apple-darwin, x86_64-pc-windows-msvc, aarch64-unknown-linux-gnu, \
                        aarch64-apple-darwin, aarch64-pc-windows-msvc, riscv64gc-unknown-linux-gnu and s390x-unknown-linux-gnu, and \
                        without an operating system x86_64-unknown-none, aarch64-unknown-none, riscv64gc-unknown-none-elf and \
-                       x86_64-unknown-uefi";
+                       x86_64-unknown-uefi; and, with --emit c, thumbv6m-none-eabi, thumbv7em-none-eabi, thumbv8m.main-none-eabi, \
+                       riscv32imac-unknown-none-elf, xtensa-none-elf, wasm32-unknown-unknown, wasm32-wasip1, \
+                       i686-unknown-linux-gnu and armv7-unknown-linux-gnueabihf";
 
 /// The target that a mistyped triple is likely to stand for, as a question.
 fn like(triple: &str) -> String {
@@ -413,6 +444,9 @@ type Family = fn(Triple, Option<&str>) -> Result<Target>;
 /// The family of processors of a triple, which is called `name`. Fails for triples that code or objects cannot be made for, all of them: code
 /// generation takes what comes this far.
 fn family(triple: &Triple, name: &str) -> Result<Family> {
+    if source::is_for(triple) {
+        return Ok(source::target);
+    }
     let refused = |why: String| Err(usage(format!("target `{name}`: {why}; {TARGETS}")));
     let (family, formats): (Family, &[BinaryFormat]) = match triple.architecture {
         Architecture::X86_64 => {
@@ -453,6 +487,7 @@ fn is_built(architecture: Architecture) -> bool {
 /// Names of the processors of a triple's family.
 pub fn processors(triple: &Triple) -> Vec<&'static str> {
     match triple.architecture {
+        _ if source::is_for(triple) => source::names(triple),
         Architecture::X86_64 => x86_64::names(),
         Architecture::Aarch64(_) => aarch64::names(),
         Architecture::S390x => s390x::names(),
@@ -732,6 +767,38 @@ mod tests {
         assert!(features("z17").contains(&"has_vxrs_ext3") && !features("z15").contains(&"has_vxrs_ext3"));
     }
 
+    /// Machines of 32 bits have C only; that for the others has one level, without what only machine code has instructions for.
+    #[test]
+    fn c_is_written_for_more_machines() {
+        for (text, cpu, bytes) in [
+            ("thumbv7em-none-eabi", "cortex-m4", 4),
+            ("thumbv7m-none-eabi", "cortex-m3", 4),
+            ("thumbv6m-none-eabi", "cortex-m0plus", 4),
+            ("thumbv8m.main-none-eabihf", "cortex-m33", 4),
+            ("riscv32imac-unknown-none-elf", "generic-rv32", 4),
+            ("xtensa-none-elf", "esp32s3", 4),
+            ("wasm32-unknown-unknown", "simd128", 16),
+            ("wasm32-wasip1", "simd128", 16),
+            ("i686-unknown-linux-gnu", "i686", 16),
+            ("armv7-unknown-linux-gnueabihf", "cortex-a7", 16),
+        ] {
+            let target = Target::parse(text, None).unwrap();
+            assert!(target.is_source_only() && target.upgrades.is_empty(), "{text}");
+            let target = target.for_source();
+            assert_eq!((target.cpu.as_str(), target.vector_bytes), (cpu, bytes), "{text}");
+            assert!(target.is_source && target.is_leaf == (bytes > 4), "{text}");
+        }
+        let plain = |text: &str| Target::parse(text, None).unwrap().for_source();
+        let x86 = plain("x86_64-unknown-linux-gnu");
+        assert_eq!((x86.vector_bytes, x86.dot(), x86.has_tiles()), (32, None, false));
+        assert!(!x86.is_source_only() && x86.levels().count() == 1);
+        assert_eq!(plain("x86_64-pc-windows-msvc").vector_bytes, 4, "its compiler has no vectors");
+        let v4 = Target::parse("x86_64-unknown-linux-gnu", Some("sapphirerapids")).unwrap().for_source();
+        assert_eq!((v4.vector_bytes, v4.dot(), v4.multiplies_bf16()), (64, None, false));
+        let error = Target::parse("thumbv7em-none-eabi", Some("cortex-a9")).unwrap_err();
+        assert!(error.message.contains("cortex-m7"), "{error}");
+    }
+
     #[test]
     fn unknown_names_are_usage_errors() {
         let error = Target::new(triple("x86_64-unknown-linux-gnu"), Some("z80")).unwrap_err();
@@ -749,7 +816,7 @@ mod tests {
             ("riscv64imac-unknown-none-elf", "no code generator for the architecture riscv64imac"),
             ("riscv32gc-unknown-linux-gnu", "no code generator for the architecture riscv32gc"),
             ("x86_64-unknown-linux-gnux32", "64 bits"),
-            ("wasm32-unknown-unknown", "wasm32"),
+            ("mips-unknown-linux-gnu", "no code generator for the architecture mips"),
             ("powerpc64-unknown-linux-gnu", "no code generator for the architecture powerpc64"),
             ("s390x-unknown-linux-gnu-macho", "its objects (macho) cannot be written"),
         ] {

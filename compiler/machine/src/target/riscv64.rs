@@ -75,6 +75,7 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         },
         wide: None,
         is_leaf: false,
+        is_source: false,
         vector_registers: 32,
         l1_bytes: l1 << 10,
         l2_bytes: l2 << 10,

@@ -53,6 +53,7 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         wide: None,
         extends_integers: true,
         is_leaf: false,
+        is_source: false,
         vector_registers: 32,
         l1_bytes: 128 << 10,
         l2_bytes: l2 << 20,

@@ -298,6 +298,7 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         narrow,
         wide: has_leaves.then_some(wide),
         is_leaf: false,
+        is_source: false,
         vector_registers: 16,
         triple,
         features,

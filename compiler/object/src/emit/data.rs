@@ -41,6 +41,11 @@ impl Data {
         self.bytes.len()
     }
 
+    /// The bytes, little-endian, and the bytes of a number.
+    pub fn into_parts(self) -> (Bytes, usize) {
+        (self.bytes, self.width)
+    }
+
     /// Writes the data as a target of this byte order reads them.
     pub fn write(&self, order: Endianness, out: &mut impl Write) -> io::Result<()> {
         if order == Endianness::Little || self.width == 1 {

@@ -27,7 +27,7 @@ const OUTPUT_PARTS_FIELD: usize = 68;
 const STATE_COUNT_FIELD: usize = 72;
 const STATES_FIELD: usize = 76;
 const STATE_RECORDS_FIELD: usize = 80;
-const MODEL_BYTES: usize = 96;
+pub(super) const MODEL_BYTES: usize = 96;
 
 /// What stands for the number of a symbol where a dim is none: it is static or only data decide it, or it is a formula of
 /// symbols.
@@ -48,9 +48,9 @@ pub(super) fn given_inputs<'g>(graph: &'g Graph, plan: &Plan) -> Vec<(&'g str, T
     tensors.chain(block).collect()
 }
 
-/// The block, for a target of this byte order. Its fields of functions are for the linker.
-pub(super) fn build(graph: &Graph, plan: &Plan, name: &str, order: Endianness) -> Data {
-    let mut block = Record::new(order, MODEL_BYTES);
+/// The block, for a target of this byte order, with this room behind the struct. Its fields of functions are for the linker.
+pub(super) fn build(graph: &Graph, plan: &Plan, name: &str, (order, room): (Endianness, usize)) -> Data {
+    let mut block = Record::new(order, MODEL_BYTES + room);
     let symbols = bound_symbols(graph);
     let inputs = given_inputs(graph, plan);
     let outputs = graph.outputs.iter().enumerate().take(graph.given_outputs());

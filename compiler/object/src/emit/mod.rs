@@ -11,6 +11,7 @@ mod func;
 mod header;
 mod message;
 mod object;
+pub mod outline;
 pub mod shared;
 mod weights;
 mod write;
@@ -132,14 +133,14 @@ fn run_symbol(name: &str, is_own: bool) -> String {
     if is_own { format!("{name}_run") } else { name.to_string() }
 }
 
-/// Makes an object of one or several scheduled graphs, which have their states in common. The first is the model's own. Errors are those of
-/// [`lower`], a target without object format, and states that would lie elsewhere in each program.
-pub fn emit(programs: &[Source<'_>], target: &Target, options: &Options) -> Result<Artifact> {
-    let Some(own) = programs.first() else {
-        return Err(Error::internal(Stage::Emit, "an object without programs"));
-    };
+/// Lowers all programs of an object; gives the prefix of its symbols, too. `own` is the first.
+fn lower_all<'g>(
+    own: &Source<'g>,
+    programs: &[Source<'g>],
+    options: &Options,
+) -> Result<(String, Vec<Lowered<'g>>)> {
     let model = symbol_prefix(own.graph, options);
-    let mut all: Vec<Lowered<'_>> = vec![];
+    let mut all: Vec<Lowered<'g>> = vec![];
     for source in programs {
         let name = match source.suffix {
             "" => model.clone(),
@@ -154,6 +155,16 @@ pub fn emit(programs: &[Source<'_>], target: &Target, options: &Options) -> Resu
         }
         all.push(lowered);
     }
+    Ok((model, all))
+}
+
+/// Makes an object of one or several scheduled graphs, which have their states in common. The first is the model's own. Errors are those of
+/// [`lower`], a target without object format, and states that would lie elsewhere in each program.
+pub fn emit(programs: &[Source<'_>], target: &Target, options: &Options) -> Result<Artifact> {
+    let Some(own) = programs.first() else {
+        return Err(Error::internal(Stage::Emit, "an object without programs"));
+    };
+    let (model, mut all) = lower_all(own, programs, options)?;
     let weight_bytes = all.last().map_or(0, |last| last.plan.weight_bytes);
     let mut unit = object::Unit::new(&model, target, options.unwind)?;
     unit.declare_weights(weight_bytes)?;
@@ -195,7 +206,7 @@ pub fn emit(programs: &[Source<'_>], target: &Target, options: &Options) -> Resu
             linked.push((field, id));
             globals.extend(public.map(|public| (public, id)));
         }
-        let data = descriptor::build(source.graph, plan, &host.name, unit.order);
+        let data = descriptor::build(source.graph, plan, &host.name, (unit.order, 0));
         described.push(object::Described { id: unit.descriptor_symbol()?, data, links: linked });
     }
     for (at, next) in models.into_iter().enumerate().skip(1) {

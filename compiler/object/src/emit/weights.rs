@@ -17,7 +17,7 @@ use crate::host::lower::internal;
 use crate::host::lower::layout::{Weight, WeightSource};
 use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::borders::stored_default;
-use onnxc_ir::graph::{Graph, NodeId};
+use onnxc_ir::graph::{DType, Graph, NodeId};
 use onnxc_ir::interp;
 
 /// The constants of one program.
@@ -77,6 +77,52 @@ pub(super) fn bytes(graph: &Graph, weights: &[Weight], length: u64, order: Endia
     writer.constants()?;
     out.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
     Ok(out)
+}
+
+/// A constant of the weights, before it is evaluated.
+pub struct Constant {
+    pub offset: u64,
+    pub bytes: u64,
+    /// What names it where the model does not.
+    pub name: String,
+    pub dtype: DType,
+    /// Bytes of the numbers that it consists of.
+    pub width: usize,
+}
+
+/// The constants of all programs, in the order of their offsets.
+pub(super) fn constants(parts: &[Part]) -> Result<Vec<Constant>> {
+    let mut constants = vec![];
+    for part in parts {
+        for weight in &part.weights {
+            let graph = &*part.graph;
+            let (name, dtype) = match weight.source {
+                WeightSource::Default(input) => {
+                    (graph.inputs[input].name.clone(), graph.input_ty(input).dtype)
+                }
+                WeightSource::Strings => ("strings".to_string(), DType::U8),
+                WeightSource::Value(value) => (value.to_string(), body(graph, &weight.path)?.ty(value).dtype),
+            };
+            let width = dtype.part().unwrap_or(dtype).size();
+            constants.push(Constant { offset: weight.offset, bytes: weight.bytes, name, dtype, width });
+        }
+    }
+    Ok(constants)
+}
+
+/// Evaluates the constants of all programs, one at a time: their bytes, with numbers little-endian.
+pub(super) fn each(parts: &[Part], visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    for part in parts {
+        for weight in &part.weights {
+            let (data, _) = Contents::data(&part.graph, weight)?.into_parts();
+            if data.len() as u64 != weight.bytes {
+                let message = format!("a constant of {} bytes has {}", weight.bytes, data.len());
+                return Err(Error::internal(Stage::Emit, message));
+            }
+            visit(&data)?;
+        }
+    }
+    Ok(())
 }
 
 /// What the section of the weights holds.
@@ -180,7 +226,7 @@ mod tests {
     use crate::emit::{self, Options};
     use onnxc_backend as backend;
     use onnxc_ir::graph;
-    use onnxc_ir::graph::{Builder, DType, Dim, Origin, Tensor, TensorType};
+    use onnxc_ir::graph::{Builder, Dim, Origin, Tensor, TensorType};
     use onnxc_machine::target::Target;
     use onnxc_schedule as schedule;
     use onnxc_schedule::Program;

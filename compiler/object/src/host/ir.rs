@@ -144,7 +144,7 @@ pub struct Function {
     pub body: Region,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FunctionKind {
     /// `const onnxc_model *model(void)`
     Model,

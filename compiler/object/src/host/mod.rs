@@ -9,7 +9,7 @@ pub mod block;
 pub mod interp;
 pub mod ir;
 pub mod lower;
-pub(crate) mod message;
+pub mod message;
 pub mod parse;
 pub mod print;
 #[cfg(test)]

@@ -17,8 +17,8 @@ use onnxc_backend::codegen::kernels::KernelCode;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::borders::{stored, unstored};
 use onnxc_ir::graph::{DType, Dim, Graph, State, Sym, Tensor, TensorType};
+use onnxc_loops::Kernel;
 use onnxc_loops::lower::explain::REPORT_WORDS;
-use onnxc_loops::{Kernel, lower};
 use onnxc_machine::target::Target;
 use onnxc_schedule::ALIGN;
 
@@ -112,13 +112,7 @@ impl<'g> Model<'g> {
 
     /// The loop nest of a kernel.
     pub fn nest(&self, kernel: KernelId, target: &Target) -> Result<Kernel> {
-        let KernelUse { graph, group, explains, .. } = &self.kernels[kernel.index()];
-        let name = kernel.to_string();
-        let Some(explanation) = explains else {
-            return lower::lower(graph, group, &name, target);
-        };
-        let found = lower::explain::explain(graph, group, &explanation.lost, &name, target)?;
-        found.map(|found| found.kernel).ok_or_else(|| internal(format!("{kernel} explains nothing")))
+        self.kernels[kernel.index()].nest(&kernel.to_string(), target)
     }
 
     /// The code of a kernel, and how many buffers it has.

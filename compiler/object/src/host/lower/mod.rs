@@ -23,6 +23,8 @@ use crate::host::ir::Program;
 use onnxc_backend::codegen::kernels::{Explanation, KernelCode, Kernels};
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::Graph;
+use onnxc_loops::Kernel;
+use onnxc_machine::target::Target;
 use onnxc_schedule as schedule;
 use onnxc_schedule::Group;
 
@@ -34,20 +36,37 @@ pub struct Lowered<'g> {
     pub program: Program,
     pub(crate) plan: Plan,
     /// Code of the program's kernels, by their numbers.
-    pub(crate) kernels: Vec<KernelUse<'g>>,
+    pub kernels: Vec<KernelUse<'g>>,
     /// What each step is, in the order of their numbers.
     pub steps: Vec<StepInfo>,
 }
 
 /// A kernel of the program.
 #[derive(Clone, Copy)]
-pub(crate) struct KernelUse<'g> {
+pub struct KernelUse<'g> {
     pub code: &'g KernelCode,
     /// The group that it computes, and its graph.
     pub graph: &'g Graph,
     pub group: &'g Group,
     /// Of one that rather explains why the group's kernel failed.
     pub explains: Option<&'g Explanation>,
+}
+
+impl KernelUse<'_> {
+    /// Its loop nest.
+    pub fn nest(&self, name: &str, target: &Target) -> Result<Kernel> {
+        let Some(explanation) = self.explains else {
+            return onnxc_loops::lower::lower(self.graph, self.group, name, target);
+        };
+        let lost = &explanation.lost;
+        let found = onnxc_loops::lower::explain::explain(self.graph, self.group, lost, name, target)?;
+        found.map(|found| found.kernel).ok_or_else(|| internal(format!("{name} explains nothing")))
+    }
+
+    /// The ONNX nodes that it computes, each as `name (OpType)`.
+    pub fn nodes(&self) -> Vec<String> {
+        steps::node_texts(self.graph, self.group)
+    }
 }
 
 /// Lowers a schedule. Constants lie behind those of `first`, where the program is one of several of an object, and the initial values of

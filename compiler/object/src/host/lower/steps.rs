@@ -21,7 +21,7 @@ use crate::host::message::{self, V, printable};
 use onnxc_backend::codegen::kernels::{Explanation, Failure, KernelCode, KernelVersion};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::call::{LARGE_IMAGE, Subject};
-use onnxc_ir::graph::{Call, Dim, NodeId, Op as GraphOp, ValueId};
+use onnxc_ir::graph::{Call, Dim, Graph, NodeId, Op as GraphOp, ValueId};
 use onnxc_loops::work::Threads;
 use onnxc_schedule::{BlockId, Group, GroupId, Place as Storage, Scratch, Step};
 
@@ -158,9 +158,7 @@ fn info(scope: &Scope<'_>, step: &Step) -> Result<StepInfo> {
     let (kernel, nodes, refusal) = match step {
         Step::Run(id) => {
             let (group, kernel) = scope.group(*id)?;
-            let mut nodes: Vec<String> = group.nodes.iter().map(origin).collect();
-            nodes.dedup();
-            (kernel.name.clone(), nodes, kernel.refusal().map(String::from))
+            (kernel.name.clone(), node_texts(graph, group), kernel.refusal().map(String::from))
         }
         Step::Copy { from, .. } => ("copy".into(), graph.producer(*from).iter().map(origin).collect(), None),
         Step::Control { node, .. } => (graph.nodes[*node].op.name().into(), vec![origin(node)], None),
@@ -188,6 +186,15 @@ fn info(scope: &Scope<'_>, step: &Step) -> Result<StepInfo> {
         scope: scope.index,
         refusal,
     })
+}
+
+/// The ONNX nodes that a group computes.
+pub(super) fn node_texts(graph: &Graph, group: &Group) -> Vec<String> {
+    let origins = group.nodes.iter().map(|node| &graph.origins[graph.nodes[*node].origin]);
+    let mut nodes: Vec<String> =
+        origins.map(|origin| format!("{} ({})", origin.name, origin.op_type)).collect();
+    nodes.dedup();
+    nodes
 }
 
 fn scope_name(scope: &Scope<'_>) -> String {

@@ -1,0 +1,119 @@
+//! A model as writers of other forms than objects take it: host programs and descriptions, names, header and constants.
+
+use std::collections::HashMap;
+
+use target_lexicon::Endianness;
+
+use crate::emit::weights::{self, Part};
+use crate::emit::{Options, Source, descriptor, header, lower_all, run_symbol};
+use crate::host::StepInfo;
+use crate::host::ir::{FunctionKind, Program};
+use crate::host::lower::{KernelUse, Lowered};
+use onnxc_ir::error::{Error, Result, Stage};
+
+pub use crate::emit::weights::Constant;
+
+/// Bytes of `struct onnxc_model`, with which each description begins.
+pub const MODEL_BYTES: usize = descriptor::MODEL_BYTES;
+
+/// Bytes behind it for pointers to functions: `ONNXC_MODEL_POINTERS`.
+pub const POINTER_BYTES: usize = 40;
+
+/// A model before it is written.
+pub struct Outline<'g> {
+    /// Prefix of every symbol.
+    pub name: String,
+    /// What a run needs `options->allocate` for, if anything.
+    pub needs_allocator: Option<String>,
+    pub header: String,
+    /// Of the model's own program.
+    pub steps: Vec<StepInfo>,
+    /// The model's own first.
+    pub programs: Vec<Outlined<'g>>,
+    pub weight_bytes: u64,
+    /// Where it does not depend on the inputs.
+    pub workspace_bytes: Option<i64>,
+    weights: Vec<Part>,
+}
+
+/// One program of a model.
+pub struct Outlined<'g> {
+    pub host: Program,
+    pub kernels: Vec<KernelUse<'g>>,
+    /// The constant description, without its links.
+    pub description: Vec<u8>,
+    /// Offsets in the description of the 32-bit fields that lead to functions.
+    pub links: Vec<(u32, FunctionKind)>,
+    /// The names by which programs call functions.
+    pub public: HashMap<FunctionKind, String>,
+}
+
+/// Offset of the field that leads to the next program.
+pub const NEXT: u32 = descriptor::NEXT;
+
+impl Outline<'_> {
+    /// The constants in the order of their offsets.
+    pub fn constants(&self) -> Result<Vec<Constant>> {
+        weights::constants(&self.weights)
+    }
+
+    /// Evaluates the constants, one at a time, in that order: their bytes, with numbers little-endian.
+    pub fn each_constant(&self, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        weights::each(&self.weights, visit)
+    }
+}
+
+/// Lowers the programs of a model. Errors are those of [`super::emit`].
+pub fn outline<'g>(programs: &[Source<'g>], order: Endianness, options: &Options) -> Result<Outline<'g>> {
+    let Some(own) = programs.first() else {
+        return Err(Error::internal(Stage::Emit, "a model without programs"));
+    };
+    let (name, all) = lower_all(own, programs, options)?;
+    let header = header::text(programs.iter().zip(&all).map(|(source, lowered)| header::Described {
+        graph: source.graph,
+        plan: &lowered.plan,
+        name: &lowered.program.name,
+        is_own: source.suffix.is_empty(),
+    }));
+    let needs_allocator = all.iter().find_map(|lowered| lowered.plan.dynamic.needs_allocator.clone());
+    let weight_bytes = all.last().map_or(0, |last| last.plan.weight_bytes);
+    let workspace_bytes = all[0].plan.workspace.as_const();
+    let (mut outlined, mut weights, mut steps) = (vec![], vec![], None);
+    for (source, lowered) in programs.iter().zip(all) {
+        let Lowered { program: host, plan, kernels, steps: own_steps } = lowered;
+        steps.get_or_insert(own_steps);
+        let is_own = source.suffix.is_empty();
+        let description = descriptor::build(source.graph, &plan, &host.name, (order, POINTER_BYTES));
+        let description = description.into_parts().0.to_vec();
+        let named = |suffix: &str| format!("{}_{suffix}", host.name);
+        let mut public = HashMap::from([
+            (FunctionKind::Model, named("model")),
+            (FunctionKind::Workspace, named("workspace")),
+            (FunctionKind::Run, run_symbol(&host.name, is_own)),
+        ]);
+        let mut links =
+            vec![(descriptor::RUN, FunctionKind::Run), (descriptor::WORKSPACE, FunctionKind::Workspace)];
+        if plan.state.is_some() {
+            links.push((descriptor::STATE_BYTES, FunctionKind::StateBytes));
+            links.push((descriptor::STATE_RESET, FunctionKind::StateReset));
+            // One block serves all programs.
+            if is_own {
+                public.insert(FunctionKind::StateBytes, named("state_bytes"));
+                public.insert(FunctionKind::StateReset, named("state_reset"));
+            }
+        }
+        weights.push(Part { graph: source.graph.clone(), weights: plan.weights });
+        outlined.push(Outlined { host, kernels, description, links, public });
+    }
+    let steps = steps.unwrap_or_default();
+    Ok(Outline {
+        name,
+        needs_allocator,
+        header,
+        steps,
+        programs: outlined,
+        weight_bytes,
+        workspace_bytes,
+        weights,
+    })
+}

@@ -1,0 +1,175 @@
+//! C source of models, through C compilers.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use onnxc::{Compiled, native};
+use onnxc_ir::error::{Error, Result, Stage};
+use onnxc_machine::target::Target;
+
+use crate::compile::{Code, compile_to};
+use crate::expected::Outcome;
+use crate::machine::{Machine, Rust};
+use crate::suite::{Batch, Case};
+
+/// Machines of 32 bits.
+pub const MACHINES: &[Machine] = &[Machine {
+    name: "i686",
+    triple: "i686-unknown-linux-gnu",
+    cpu: None,
+    compiler: &["gcc", "-m32", "-static", "-msse2", "-mfpmath=sse"],
+    rust: Rust { libraries: &[], lacking: &[] },
+    // The processor is this one.
+    emulator: &["env"],
+    emulator_version: 0,
+    packages: "gcc-multilib",
+}];
+
+/// A C compiler with its flags.
+#[derive(Clone, Debug)]
+pub struct Compiler {
+    pub program: String,
+    pub flags: Vec<String>,
+}
+
+/// What sanitizers look for, and that they end the process when they find it. With -O1 gcc takes twenty times as long.
+pub const SANITIZED: &[&str] = &[
+    "-O0",
+    "-g",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=undefined",
+    "-fno-omit-frame-pointer",
+];
+
+/// What all sources are compiled with.
+const STRICT: &[&str] = &["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-fPIC"];
+
+impl Compiler {
+    pub fn new(program: &str, flags: &[&str]) -> Compiler {
+        let flags = flags.iter().map(ToString::to_string).collect();
+        Compiler { program: program.to_string(), flags }
+    }
+
+    /// What compiles for a target.
+    pub fn of(target: &Target) -> Compiler {
+        match MACHINES.iter().find(|machine| machine.target().triple == target.triple) {
+            Some(machine) => Compiler::new(machine.compiler[0], &[&machine.compiler[1..], &["-O0"]].concat()),
+            None => Compiler::of_environment(),
+        }
+    }
+
+    /// That of `ONNXC_SOURCE_CC`, a command with flags; otherwise gcc with sanitizers.
+    pub fn of_environment() -> Compiler {
+        match std::env::var("ONNXC_SOURCE_CC") {
+            Ok(command) => {
+                let mut words = command.split_whitespace();
+                let program = words.next().unwrap_or("cc");
+                Compiler::new(program, &words.collect::<Vec<_>>())
+            }
+            Err(_) => Compiler::new("gcc", SANITIZED),
+        }
+    }
+
+    /// Whether it is there.
+    pub fn is_installed(&self) -> bool {
+        Command::new(&self.program).arg("--version").output().is_ok_and(|output| output.status.success())
+    }
+
+    pub fn is_sanitized(&self) -> bool {
+        self.flags.iter().any(|flag| flag.starts_with("-fsanitize=address"))
+    }
+
+    /// The environment that a process needs which loads what was compiled.
+    pub fn environment(&self) -> Vec<String> {
+        if !self.is_sanitized() {
+            return vec![];
+        }
+        let library = |name: &str| {
+            let output = Command::new(&self.program).arg(format!("-print-file-name={name}")).output();
+            output
+                .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string())
+                .unwrap_or_default()
+        };
+        let preload = format!("LD_PRELOAD={} {}", library("libasan.so"), library("libubsan.so"));
+        // Models lie in memory of Rust's allocator, which the process keeps.
+        vec!["env".into(), preload, "ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0".into()]
+    }
+
+    /// Compiles a source to an object.
+    pub fn compile(&self, source: &Path, object: &Path) -> std::result::Result<(), String> {
+        let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runtime-support/include");
+        let mut command = Command::new(&self.program);
+        command
+            .args(STRICT)
+            .args(&self.flags)
+            .arg("-I")
+            .arg(include)
+            .arg("-c")
+            .arg(source)
+            .arg("-o")
+            .arg(object);
+        let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr))),
+        }
+    }
+}
+
+/// Compiles cases and links them into a library in the empty folder; gives the outcomes of those that do not get so far. What calls the
+/// runtime library is left out: that is not built for sanitizers.
+pub fn link_batch(
+    cases: &[Case],
+    code: &Code,
+    compiler: &Compiler,
+    folder: &Path,
+) -> (Batch, Vec<(String, Outcome)>) {
+    let (mut outcomes, mut linked, mut objects) = (vec![], vec![], vec![]);
+    for case in cases {
+        let object = folder.join(format!("{}.o", case.symbol));
+        match compile_to(&case.model(), &case.symbol, code, &object) {
+            Ok(()) if native::calls_runtime(&fs::read(&object).unwrap_or_default()) => {
+                let why = Outcome::LeftOut("it calls the runtime library".into());
+                outcomes.push((case.id.clone(), why));
+            }
+            Ok(()) => {
+                linked.push(case.clone());
+                objects.push(object);
+            }
+            Err(failure) => {
+                let outcome = match failure.reason() {
+                    Some(reason) => Outcome::Unsupported(reason),
+                    None => Outcome::Failed(failure.to_string()),
+                };
+                outcomes.push((case.id.clone(), outcome));
+            }
+        }
+    }
+    let library = folder.join("batch.so");
+    if !linked.is_empty() {
+        let mut command = Command::new(&compiler.program);
+        command.args(&compiler.flags).arg("-shared").args(&objects).arg("-o").arg(&library);
+        let output = command.output().expect("the compiler runs");
+        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    // Sanitizers watch the heap, and take stack for themselves.
+    (Batch { library, cases: linked, guarded: !compiler.is_sanitized() }, outcomes)
+}
+
+/// Writes the source and the header of a model into a folder; gives the path of the source.
+pub fn write(compiled: &Compiled, folder: &Path) -> Result<PathBuf> {
+    let outline = compiled.outline()?;
+    let io = |error: std::io::Error| Error::internal(Stage::Emit, error.to_string());
+    fs::write(folder.join(format!("{}.h", outline.name)), &outline.header).map_err(io)?;
+    let path = folder.join(format!("{}.c", outline.name));
+    compiled.write_source(&outline, &mut File::create(&path).map_err(io)?)?;
+    Ok(path)
+}
+
+/// An object of a model by way of its source.
+pub fn object(compiled: &Compiled, compiler: &Compiler, object: &Path) -> Result<()> {
+    let folder = object.parent().unwrap_or(Path::new("."));
+    let source = write(compiled, folder)?;
+    compiler.compile(&source, object).map_err(|text| Error::internal(Stage::Emit, text))
+}

@@ -1,0 +1,117 @@
+//! C source of models: the official tests through gcc with sanitizers, a sample of them here; all of them with `ONNXC_EMIT=c`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use onnxc_machine::target::Target;
+use onnxc_tests::compile::Code;
+use onnxc_tests::expected::{self, Outcome};
+use onnxc_tests::harness::{Runner, run_on};
+use onnxc_tests::source::{Compiler, MACHINES, link_batch};
+use onnxc_tests::suite::{self, Case};
+use rayon::prelude::*;
+
+/// Tests of one library.
+const BATCH: usize = 32;
+
+/// Which of the official tests are taken where not all are: one of these many.
+const EVERY: usize = 181;
+
+/// The tests that are asked for, and whether these are all.
+fn cases() -> (Vec<Case>, bool) {
+    let cases = suite::cases().unwrap();
+    let all = std::env::var("ONNXC_EMIT").is_ok_and(|value| value == "c");
+    let wanted = std::env::var("ONNXC_CASES").unwrap_or_default();
+    if !all && wanted.is_empty() {
+        let cases = cases.into_iter().filter(|case| !case.id.starts_with("light/"));
+        return (cases.step_by(EVERY).collect(), false);
+    }
+    let is_all = wanted.is_empty();
+    (cases.into_iter().filter(|case| case.id.contains(&wanted)).collect(), is_all)
+}
+
+/// Holds all outcomes against the list of objects, and those of a part against each other kind of failure.
+fn check(outcomes: &BTreeMap<String, Outcome>, is_all: bool) {
+    let passed = outcomes.values().filter(|outcome| matches!(outcome, Outcome::Passed)).count();
+    println!("{passed}/{}", outcomes.len());
+    if is_all {
+        let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/expected_failures.txt");
+        if let Err(problems) = expected::check(&list, outcomes) {
+            panic!("{problems}");
+        }
+        return;
+    }
+    let failed = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Failed(_)));
+    let texts: Vec<String> = failed.map(|(id, outcome)| format!("{id}: {outcome:?}")).collect();
+    assert!(texts.is_empty(), "{}", texts.join("\n"));
+}
+
+fn outcomes(cases: &[Case], code: &Code, compiler: &Compiler) -> BTreeMap<String, Outcome> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut runner = Runner::native(env!("CARGO_BIN_EXE_run_cases"));
+    runner.command.splice(0..0, compiler.environment());
+    let batches = cases.chunks(BATCH).enumerate().par_bridge();
+    let all = batches.flat_map_iter(|(at, cases)| {
+        let folder = folder.path().join(at.to_string());
+        fs::create_dir(&folder).unwrap();
+        let (batch, mut outcomes) = link_batch(cases, code, compiler, &folder);
+        if !batch.cases.is_empty() {
+            outcomes.extend(runner.run(&batch, &folder));
+        }
+        fs::remove_dir_all(&folder).unwrap();
+        outcomes
+    });
+    all.collect()
+}
+
+/// With undefined behaviour and accesses beyond memory as failures. `ONNXC_EMIT=c` runs all, `ONNXC_CASES` those whose names have a text.
+#[test]
+fn official_tests_as_c() {
+    let compiler = Compiler::of_environment();
+    if !compiler.is_installed() {
+        eprintln!("NOT TESTED: there is no {}", compiler.program);
+        return;
+    }
+    let code: Code = Target::host().unwrap().for_source().into();
+    let (cases, is_all) = cases();
+    check(&outcomes(&cases, &code, &compiler), is_all);
+}
+
+/// Sizes and pointers of 32 bits.
+#[test]
+fn official_tests_as_c_of_32_bits() {
+    let machine = &MACHINES[0];
+    let probe = tempfile::tempdir().unwrap();
+    let (source, program) = (probe.path().join("probe.c"), probe.path().join("probe"));
+    fs::write(&source, "#include <stdint.h>\nint main(void) { return (int)sizeof(void *) - 4; }\n").unwrap();
+    let mut compiler = Command::new(machine.compiler[0]);
+    compiler.args(&machine.compiler[1..]).arg(&source).arg("-o").arg(&program);
+    if !compiler.output().is_ok_and(|output| output.status.success()) {
+        eprintln!(
+            "NOT TESTED: {} is not installed (Debian: {})",
+            machine.compiler.join(" "),
+            machine.packages
+        );
+        return;
+    }
+    let code: Code = machine.target().for_source().into();
+    let (cases, is_all) = cases();
+    let folder = tempfile::tempdir().unwrap();
+    let batches = cases.chunks(BATCH).enumerate().par_bridge();
+    let all: BTreeMap<String, Outcome> = batches
+        .flat_map_iter(|(at, cases)| {
+            let folder = folder.path().join(at.to_string());
+            fs::create_dir(&folder).unwrap();
+            let outcomes = run_on(machine, cases, &code, &folder);
+            fs::remove_dir_all(&folder).unwrap();
+            outcomes
+        })
+        // Strings and images are not for these machines.
+        .filter(|(_, outcome)| !matches!(outcome, Outcome::Failed(text) if text.contains("needs pointers of 64 bits")))
+        .collect();
+    // What the list has is not for these machines.
+    let _ = is_all;
+    check(&all, false);
+}
