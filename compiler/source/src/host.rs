@@ -24,6 +24,8 @@ pub struct Unit<'u> {
     pub externs: BTreeMap<&'static str, &'static Extern>,
     /// Functions of the user's own.
     pub externals: HashSet<String>,
+    /// Functions of a communicator are called.
+    pub exchanges: bool,
     /// The functions of this file are used: the message, the allocator.
     pub uses_message: bool,
 }
@@ -377,6 +379,7 @@ impl Writer<'_, '_, '_, '_> {
                     OptionsField::Allocate => "allocate",
                     OptionsField::Release => "release",
                     OptionsField::Seed => "seed",
+                    OptionsField::Communicator => "communicator",
                 };
                 format!("{options}->{name}")
             }
@@ -605,6 +608,12 @@ impl Writer<'_, '_, '_, '_> {
                 Some(text) => text,
                 None => return Ok(()),
             },
+            Op::Exchange(function, args) => {
+                self.unit.exchanges = true;
+                let communicator = format!("{}->communicator", self.options());
+                let args = self.arguments(function, args).join(", ");
+                format!("{communicator}->{}({communicator}->context, {args})", function.name)
+            }
             Op::External(symbol, record) => {
                 self.unit.externals.insert(symbol.to_string());
                 let record = self.get(*record);
@@ -649,15 +658,20 @@ impl Writer<'_, '_, '_, '_> {
     }
 
     /// A call of a function outside of the file.
-    fn call_extern(&mut self, function: &'static Extern, args: &[Operand]) -> Option<String> {
-        let mut texts = vec![];
-        for (&arg, ty) in args.iter().zip(function.params) {
+    /// Arguments of a call, in the types of its parameters.
+    fn arguments(&mut self, function: &Extern, args: &[Operand]) -> Vec<String> {
+        let typed = |(&arg, ty): (&Operand, &Type)| {
             let text = self.operand(arg);
-            texts.push(match ty {
+            match ty {
                 Type::Ptr => format!("(void *)(uintptr_t){text}"),
                 ty => format!("({}){text}", c_type(*ty)),
-            });
-        }
+            }
+        };
+        args.iter().zip(function.params).map(typed).collect()
+    }
+
+    fn call_extern(&mut self, function: &'static Extern, args: &[Operand]) -> Option<String> {
+        let texts = self.arguments(function, args);
         if *function == MEMCPY {
             let (to, from, bytes) = (&texts[0], &texts[1], &texts[2]);
             let bytes = bytes.replacen("(int64_t)", "(size_t)", 1);
@@ -1028,7 +1042,8 @@ pub fn support(model: &str) -> String {
     SUPPORT
         .replace("MODEL", model)
         .replace("OPTIONS_SIZE", &options::SIZE.to_string())
-        .replace("OPTIONS_FIRST_SIZE", &options::FIRST_SIZE.to_string())
+        .replace("OPTIONS_SECOND", &options::SECOND_SIZE.to_string())
+        .replace("OPTIONS_FIRST", &options::FIRST_SIZE.to_string())
 }
 
 const SUPPORT: &str = r#"/* A word of the workspace. */
@@ -1060,7 +1075,10 @@ static OX_UNUSED const int32_t MODEL_not_cancelled;
 /* The size of a caller's options as it is where pointers have 64 bits. */
 static inline OX_UNUSED int64_t ox_struct_size(const onnxc_options *options) {
     const size_t size = options->struct_size;
-    return size >= sizeof(onnxc_options) ? OPTIONS_SIZE : size == offsetof(onnxc_options, seed) ? OPTIONS_FIRST_SIZE : 0;
+    if (size == offsetof(onnxc_options, communicator)) {
+        return OPTIONS_SECOND;
+    }
+    return size >= sizeof(onnxc_options) ? OPTIONS_SIZE : size == offsetof(onnxc_options, seed) ? OPTIONS_FIRST : 0;
 }
 
 /* Arithmetic of sizes: not 0 where the result does not fit 64 bits, or the divisor is not positive. */

@@ -30,6 +30,7 @@ pub fn write(outline: &Outline<'_>, target: &Target, out: &mut dyn Write) -> Res
         has_weights: outline.weight_bytes > 0,
         externs: BTreeMap::new(),
         externals: HashSet::new(),
+        exchanges: false,
         uses_message: false,
     };
     let mut helpers = Helpers::default();
@@ -82,13 +83,14 @@ fn check_width(unit: &Unit<'_>, target: &Target) -> Result<()> {
         return Ok(());
     }
     let function = unit.externs.keys().next().map(ToString::to_string);
-    match function.or(unit.externals.iter().min().cloned()) {
+    let function = function.or(unit.externals.iter().min().cloned());
+    match function.or(unit.exchanges.then(|| "communicator".to_string())) {
         Some(function) => Err(Error::new(
             Stage::Emit,
             Kind::Usage,
             format!(
-                "the model calls `{function}`, which needs pointers of 64 bits: models with strings, images or functions of one's own are \
-                 not for the target `{}`",
+                "the model calls `{function}`, which needs pointers of 64 bits: models with strings, images, functions of one's own or \
+                 several ranks are not for the target `{}`",
                 target.triple
             ),
         )),
