@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 use onnxc_machine::target::Target;
-use onnxc_tests::compile::Code;
+use onnxc_tests::compile::{Code, compile_for};
 use onnxc_tests::expected::{self, Outcome};
 use onnxc_tests::harness::{Runner, run_on};
-use onnxc_tests::source::{Compiler, MACHINES, link_batch};
+use onnxc_tests::source::{self, Compiler, MACHINES, link_batch};
 use onnxc_tests::suite::{self, Case};
 use rayon::prelude::*;
 
@@ -114,4 +114,75 @@ fn official_tests_as_c_of_32_bits() {
     // What the list has is not for these machines.
     let _ = is_all;
     check(&all, false);
+}
+
+/// What calls the digits model on its sample.
+const DIGITS: &str = r#"
+#include "digits.h"
+#include "sample.h"
+static float probabilities[10];
+static _Alignas(64) unsigned char workspace[DIGITS_WORKSPACE_BYTES];
+int32_t status(void) { return digits_predict(sample_image, probabilities, workspace); }
+float probability(int digit) { return probabilities[digit]; }
+int label(void) { return sample_label; }
+"#;
+
+/// Prints the probability of the sample's label.
+const SCRIPT: &str = r#"
+const fs = require("fs");
+WebAssembly.instantiate(fs.readFileSync(process.argv[2]), {}).then(({ instance: { exports } }) => {
+    exports._initialize();
+    const status = exports.status();
+    console.log(status === 0 ? exports.probability(exports.label()) : `status ${status}`);
+});
+"#;
+
+/// Whether there is what compiles and runs modules.
+fn has_webassembly(folder: &Path) -> bool {
+    let probe = folder.join("probe.c");
+    fs::write(&probe, "#include <string.h>\nint probe;\n").unwrap();
+    let mut clang = clang();
+    clang.arg(&probe).arg("-o").arg(folder.join("probe.wasm"));
+    let mut node = Command::new("node");
+    node.arg("--version");
+    [clang, node].iter_mut().all(|command| command.output().is_ok_and(|output| output.status.success()))
+}
+
+fn clang() -> Command {
+    let mut clang = Command::new("clang");
+    clang.args(["--target=wasm32-wasi", "-mexec-model=reactor", "-O1", "-Werror"]);
+    clang
+}
+
+/// With vectors of 128 bits and without.
+#[test]
+fn webassembly_predicts_the_digit() {
+    let folder = tempfile::tempdir().unwrap();
+    if !has_webassembly(folder.path()) {
+        eprintln!("NOT TESTED: Debian has clang, lld, wasi-libc, libclang-rt-dev-wasm32 and nodejs");
+        return;
+    }
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("main.c"), DIGITS).unwrap();
+    fs::write(at("main.js"), SCRIPT).unwrap();
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let (examples, include) = (project.join("examples/digits"), project.join("runtime-support/include"));
+    for (cpu, flags) in [("simd128", &["-msimd128"][..]), ("mvp", &[])] {
+        let target = Target::parse("wasm32-wasip1", Some(cpu)).unwrap();
+        let model = compile_for(&examples.join("digits.onnx"), "digits", &target.into()).unwrap();
+        source::write(&model, folder.path()).unwrap();
+        let mut clang = clang();
+        clang.args(flags).args(["status", "probability", "label"].map(|name| format!("-Wl,--export={name}")));
+        for include in [include.as_path(), &examples, folder.path()] {
+            clang.arg("-I").arg(include);
+        }
+        let output =
+            clang.args([at("main.c"), at("digits.c")]).arg("-o").arg(at("digits.wasm")).output().unwrap();
+        assert!(output.status.success(), "{cpu}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = Command::new("node").arg(at("main.js")).arg(at("digits.wasm")).output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout).trim().to_string();
+        let wrong = || format!("{cpu}: {printed} {}", String::from_utf8_lossy(&output.stderr));
+        let probability: f64 = printed.parse().unwrap_or_else(|_| panic!("{}", wrong()));
+        assert!((probability - 0.9995).abs() < 1e-3, "{}", wrong());
+    }
 }
