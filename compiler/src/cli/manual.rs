@@ -127,6 +127,7 @@ const EXAMPLES: &[(&str, Examples)] = &[
             ),
         ],
     ),
+    ("shard", &[("For two ranks", "onnxc shard model.onnx --tensor-parallel 2 -o sharded.onnx")]),
     (
         "verify",
         &[

@@ -166,6 +166,10 @@ fn contract(inputs: &[&TensorType], result: &TensorType, (batch, m, k): (usize, 
 
 /// Axes of equal extent: the first of a run of axes is what the other run's first one is a multiple of.
 fn reshape(from: &[Dim], to: &[Dim]) -> Vec<Way> {
+    // Of nothing every product is equal.
+    if from.iter().chain(to).any(|size| *size == Dim::ZERO) {
+        return vec![];
+    }
     let axes =
         |shape: &[Dim]| -> Vec<usize> { (0..shape.len()).filter(|&axis| shape[axis] != Dim::ONE).collect() };
     let (own, new) = (axes(from), axes(to));

@@ -63,7 +63,13 @@ impl Rule<'_, '_> {
                 let product = by(self, square)?;
                 self.b.unary(UnaryFn::Neg, product)?
             }
-            UnaryFn::Exp | UnaryFn::Decay => by(self, y)?,
+            UnaryFn::Exp => by(self, y)?,
+            UnaryFn::Decay => {
+                let none = self.number(0.0, x);
+                let falls = self.b.compare(CompareFn::Le, x, none)?;
+                let product = by(self, y)?;
+                self.b.select(falls, product, none)?
+            }
             UnaryFn::Log => over(self, x)?,
             UnaryFn::Log1p => {
                 let sum = self.b.binary(BinaryFn::Add, one, x)?;
