@@ -436,14 +436,16 @@ fn what_goes_wrong_is_a_status_on_all_ranks() {
 
 #[test]
 fn what_cannot_be_followed_is_an_error_that_names_it() {
-    let cases: [(&[&[i64]], &[(i64, i64)], &str); 5] = [
-        (&[&[0], &[5]], &[(1, 2)], "device 5 is not one of the 2 devices"),
-        (&[&[0], &[0]], &[(1, 2)], "device 0 is listed twice"),
-        (&[&[0], &[1]], &[(1, 3)], "2 devices or groups for 3 shards"),
-        (&[&[0], &[1]], &[(2, 2)], "axis 2 is sharded, and the value has 2"),
-        (&[&[1], &[0]], &[(1, 2)], "not in the order of the devices"),
+    // Devices, an axis and its shards.
+    let cases = [
+        ([0, 5], (1, 2), "device 5 is not one of the 2 devices"),
+        ([0, 0], (1, 2), "device 0 is listed twice"),
+        ([0, 1], (1, 3), "2 devices or groups for 3 shards"),
+        ([0, 1], (2, 2), "axis 2 is sharded, and the value has 2"),
+        ([1, 0], (1, 2), "not in the order of the devices"),
     ];
-    for (devices, axes, wanted) in cases {
+    for ([first, second], axis, wanted) in cases {
+        let (devices, axes): (&[&[i64]], _) = (&[&[first], &[second]], &[axis]);
         let mut model = gathered(2);
         let nodes = &mut model.graph.as_mut().unwrap().node;
         nodes[0].device_configurations.clear();

@@ -538,15 +538,31 @@ fn tensors_that_learn_only_by_name() {
 /// A parameter that no derivative reaches does not learn, with a note; named, it is an error. Both name the node.
 #[test]
 fn parameters_without_a_derivative() {
-    let model = text::model(
+    let mut model = text::model(
         "(float[2, 2] x) => (float[2, 2] y) <float[2, 2] w = {2, 1, 0, 3}, float[2, 2] v = {1, 2, 3, 4}> \
-         { a = MatMul(x, w) [determinant] d = Det(v) y = Mul(a, d) }",
+         { a = MatMul(x, w) grown = Identity(v) d = ReduceSum(grown) y = Mul(a, d) }",
     );
+    // A loop whose state has more rows in each iteration.
+    let dtype = |dtype: DType| dtype.to_onnx();
+    let rows = |name: &str, rows: &str| build::value(name, dtype(DType::F32), &[rows, "2"]);
+    let condition = |name: &str| build::value(name, dtype(DType::Bool), &[] as &[&str]);
+    let turn = build::value("turn", dtype(DType::I64), &[] as &[&str]);
+    let body = build::graph(
+        vec![turn, condition("go"), rows("rows", "m")],
+        vec![
+            build::node("Identity", &["go"], &["on"]),
+            build::node("Concat", &["rows", "rows"], &["more"]).with(build::int("axis", 0)),
+        ],
+        vec![condition("on"), rows("more", "n")],
+    );
+    let graph = model.graph.as_mut().unwrap();
+    graph.initializer.push(build::i64_tensor("trip", &[], vec![2]));
+    graph.node[1] = build::node("Loop", &["trip", "", "v"], &["grown"]).with(build::subgraph("body", body));
     let trained = train(&model, &sgd(Loss::Mse, 0.1)).unwrap();
     assert_eq!(trained.parameters, ["w"]);
     assert!(trained.notes.iter().any(|note| note.contains("do not learn: `v`: ")), "{:?}", trained.notes);
     let found = learns(&model, &["v"], &[]).unwrap_err();
-    assert!(found.contains("`v` cannot learn") && found.contains("Det"), "{found}");
+    assert!(found.contains("`v` cannot learn") && found.contains("Loop"), "{found}");
 }
 
 #[test]

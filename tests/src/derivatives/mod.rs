@@ -36,9 +36,9 @@ const ROUNDING: &[&str] = &["DynamicQuantize", "QuantizeLinear"];
 /// What came of a model.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Elements whose derivative is that of the quotient.
+    /// Elements for which derivative and quotient agree.
     pub elements: usize,
-    /// Those of them whose derivative is not 0.
+    /// Of these, the ones with another derivative than 0.
     pub slopes: usize,
     /// Elements in which the function has no derivative.
     pub corners: usize,
@@ -260,7 +260,7 @@ pub fn check(graph: &Graph, inputs: &[Tensor], ys: usize, xs: usize) -> Result<F
 }
 
 /// The same of a model of its own with the inputs of its folder.
-pub fn check_folder(folder: &Path) -> Result<Result<Found, String>, Skip> {
+pub fn check_folder(folder: &Path) -> Outcome {
     let bytes = std::fs::read(folder.join("model.onnx")).map_err(|error| Skip::Not(error.to_string()))?;
     let model = onnxc::decode(bytes.into()).map_err(|error| Skip::Not(error.to_string()))?;
     let nodes = model.graph.iter().flat_map(|graph| &graph.node);
@@ -284,6 +284,9 @@ pub fn check_folder(folder: &Path) -> Result<Result<Found, String>, Skip> {
     Ok(check(&graph, &inputs, ys, xs))
 }
 
+/// What came of a model: how it agrees or how it differs; or why it was not compared.
+pub type Outcome = Result<Result<Found, String>, Skip>;
+
 /// What came of many models.
 #[derive(Debug, Default)]
 pub struct Summary {
@@ -294,7 +297,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    pub fn new(results: Vec<(String, Result<Result<Found, String>, Skip>)>) -> Summary {
+    pub fn new(results: Vec<(String, Outcome)>) -> Summary {
         let mut summary = Summary::default();
         for (subject, result) in results {
             match result {
@@ -307,7 +310,7 @@ impl Summary {
         summary
     }
 
-    /// Elements compared, and those of them whose derivative is not 0.
+    /// Elements compared, and how many of them have another derivative than 0.
     pub fn elements(&self) -> (usize, usize) {
         let of = |count: fn(&Found) -> usize| self.agree.values().map(count).sum();
         (of(|found| found.elements), of(|found| found.slopes))

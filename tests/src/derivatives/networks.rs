@@ -77,7 +77,7 @@ pub struct Drawing {
     names: usize,
 }
 
-/// Network number `number` of a seed: `count` layers, the first of which goes through all in order.
+/// Network number `number` of a seed: `count` layers; the first goes through all kinds in order.
 pub fn draw(seed: u64, number: usize) -> Network {
     let rng = Rng::with_seed(seed.wrapping_mul(1_000_003).wrapping_add(number as u64));
     let mut net = Drawing { rng, nodes: vec![], constants: vec![], inputs: vec![], names: 0 };
@@ -215,7 +215,7 @@ impl Drawing {
         (self.op("Reshape", &[&x, &sizes]), shape.to_vec())
     }
 
-    /// The value with as many axes.
+    /// The value with this number of axes.
     fn of_rank(&mut self, x: Value, rank: usize) -> Value {
         let mut shape = x.1.clone();
         while shape.len() < rank {
@@ -645,7 +645,7 @@ fn group_normalization(net: &mut Drawing, x: Value) -> Option<Value> {
         return Some((net.op("InstanceNormalization", &[&x.0, &scale, &bias]), x.1));
     }
     let node = build::node("GroupNormalization", &[&x.0, &scale, &bias], &[]);
-    let groups = if channels % 2 == 0 { 2 } else { 1 };
+    let groups = if channels.is_multiple_of(2) { 2 } else { 1 };
     Some((net.emit(node.with(build::int("num_groups", groups))), x.1))
 }
 

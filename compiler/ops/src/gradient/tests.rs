@@ -474,7 +474,7 @@ fn what_has_no_rule_is_named() {
     assert!(error.message.ends_with("values of other sizes than they are given"), "{}", error.message);
 }
 
-/// The body of a loop: a state `h` of 3 numbers, a slice of as many, weights that it captures. What it gives is the next state and a part.
+/// The body of a loop: a state `h` of 3 numbers, a slice of 3 numbers, weights that it captures. What it gives is the next state and a part.
 fn cell(outer: &Builder<'_>, state: &TensorType) -> Graph {
     let (mut graph, origin) = outer.body();
     let mut b = Builder::new(&mut graph, origin);
@@ -540,7 +540,7 @@ fn loops() {
     });
 }
 
-/// A loop in the body of a loop, whose states are those of both.
+/// A loop in the body of a loop, with states of both.
 #[test]
 fn loops_inside_each_other() {
     let shapes: [&[usize]; 4] = [&[3], &[2, 3], &[3, 3], &[3]];
