@@ -5,7 +5,7 @@ use onnxc_ir::graph::DType;
 
 /// What the bits of a float of 8 bits or less mean: mantissa, bias, sign, greatest code, code of infinity, and of NaN (see `NAN_KINDS`).
 fn format(dtype: DType) -> Option<[i32; 6]> {
-    // Of NaN: its code, or -1 where it is the negative zero, or -2 where there is none.
+    // The code of NaN: -1 if NaN has the code of the negative zero, -2 if the type has no NaN.
     Some(match dtype {
         DType::F8E4M3FN => [3, 7, 0x80, 0x7e, -1, 0x7f],
         DType::F8E4M3FNUZ => [3, 8, 0x80, 0x7f, -1, -1],
@@ -203,7 +203,7 @@ static inline OX_UNUSED float ox_f32_of_f8e8m0(uint8_t code) {
 "#;
 
 const F8: &str = r#"
-/* A float of 8 bits or less; `nan` is its code, -1 where it is the negative zero, -2 where there is none. */
+/* A float of 8 bits or less; `nan` is the code of NaN, -1 if that is the code of the negative zero, -2 if there is no NaN. */
 typedef struct ox_f8 {
     int mantissa;
     int bias;
