@@ -120,9 +120,7 @@ def examine(number, seed, worker, options):
     every = list(range(len(trial.sets)))
     ways = [client.way("O0", "native", 0, every, exact=True), client.way("O3", "native", 3, every, exact=True)]
     writer, model = trial.writer()
-    feeds = [[(name, part) for name in writer.inputs
-              for part in items.packed(one.leaves[name], trial.graph.arrays[name])] + writer.own_inputs for one in trial.sets]
-    reply = worker.ask(model.SerializeToString(), ways, feeds)
+    reply = worker.ask(model.SerializeToString(), ways, trial.feeds(writer))
     line |= {"nodes": len(trial.graph.vertices), "runs": 2 * len(every), "symbolic": bool(trial.dress.symbols),
              "operators": sorted({vertex.op for vertex in trial.graph.vertices})}
     if isinstance(reply, str):

@@ -244,9 +244,9 @@ def keep(trial, failures, number, worker, options, line):
     (options.keep / f"{number}.onnx").write_bytes(model.SerializeToString())
     (options.keep / f"{number}.txt").write_text(onnx.printer.to_text(model) + f"\n# {failures[0].kind} {failures[0].way}: {text}\n")
     for one in small.sets:
-        folder = options.keep / f"{number}_{one.kind}"
+        folder = options.keep / f"{number}_{one.kind}{'_turned' if one.turned else ''}"
         folder.mkdir(exist_ok=True)
-        feeds = [(name, one.leaves[name]) for name in writer.inputs] + writer.own_inputs
+        feeds = [(name, one.leaves[name]) for name in writer.inputs] + writer.conditions(one.turned)
         for at, (name, value) in enumerate(feeds):
             (folder / f"input_{at}.pb").write_bytes(items.proto(value, name).SerializeToString())
 

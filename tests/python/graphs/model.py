@@ -30,6 +30,8 @@ class Block:
     count: int = 1
     #: Whether constants that only these nodes read are initializers of the body.
     inner_constants: bool = False
+    #: Whether the branch of an If that is not taken gives tensors of other ranks.
+    unlike: bool = False
 
 
 @dataclass
@@ -65,7 +67,18 @@ def dress(graph, rng):
         spare = nameless(graph, set())
         kept = [name for name in graph.outputs if name not in spare]
         graph.outputs = kept or graph.outputs
+    unlike = rng.spawn(1)[0].random() < 0.7
+    for block in chosen.blocks:
+        block.unlike = unlike and may_be_unlike(graph, block, chosen.blocks)
     return chosen
+
+
+def may_be_unlike(graph, block, blocks):
+    """Whether the branches of an If may give tensors of unlike ranks: outputs that no node reads, so that the run decides their ranks."""
+    around = any(other is not block and other.first <= block.first and block.last <= other.last for other in blocks)
+    read = {name for vertex in graph.vertices for name in vertex.inputs}
+    free = all(name not in read and not items.is_other(graph.arrays[name]) for name in results(graph, block))
+    return block.kind == "if" and not around and free
 
 
 def nameless(graph, outputs):
@@ -117,6 +130,11 @@ def results(graph, block):
     return [name for name in made(graph, block) if name in read]
 
 
+def unlike_results(graph, dressed):
+    """Outputs whose rank the run decides."""
+    return {name for block in dressed.blocks if block.unlike for name in results(graph, block)}
+
+
 def captured(graph, block):
     """Values from around that a block's nodes read, each once."""
     own = set(made(graph, block))
@@ -132,6 +150,8 @@ class Writer:
         self.hidden = {}
         #: Inputs of blocks' own, conditions and counts: (name, array).
         self.own_inputs = []
+        #: Conditions of blocks whose branches give unlike ranks.
+        self.turning = set()
         #: Constants that are in a body.
         self.placed = set()
         #: Whether some loops are written once more, with results that nobody reads.
@@ -183,7 +203,8 @@ class Writer:
         array = self.graph.arrays[name]
         if self.graph.leaves.get(name) == "input":
             return self.info(name)
-        declared = self.dress.declared and not self.dress.symbols and not self.hidden and not items.is_other(array)
+        open_ = self.dress.symbols or self.hidden or items.is_other(array) or name in unlike_results(self.graph, self.dress)
+        declared = self.dress.declared and not open_
         return items.value_info(name, array, list(array.shape) if declared else None)
 
     def emit(self, first, last, blocks, rename):
@@ -247,6 +268,10 @@ class Writer:
                 value = self.graph.arrays[name]
                 op = "Neg" if not items.is_other(value) and items.kind_of(value) in NEGATED else "Identity"
                 nodes.append(helper.make_node(op, [own[name]], [to]))
+        if block.unlike:
+            nodes += [self.reranked(name, f"{name}_r", self.graph.arrays[out].ndim, tag) for name, out in zip(names, outs)]
+            names = [f"{name}_r" for name in names]
+            self.turning.add(f"cond{tag}")
         other = self.body(nodes, [], names, outs)
         condition = f"cond{tag}"
         first = block.count != 3
@@ -262,6 +287,16 @@ class Writer:
         if isinstance(empty, items.Sequence):
             return helper.make_node("SequenceEmpty", [], [to], dtype=getattr(TensorProto, empty.kind.upper()))
         return helper.make_node("Constant", [], [to], value=numpy_helper.from_array(empty))
+
+    def conditions(self, turned):
+        """The inputs of blocks' own; with `turned`, those that choose between unlike ranks choose the other branch."""
+        return [(name, np.logical_not(array) if turned and name in self.turning else array) for name, array in self.own_inputs]
+
+    def reranked(self, name, to, rank, tag):
+        """A node that gives the same elements with another rank: flat, or with one axis more."""
+        op, value = ("Reshape", -1) if rank != 1 and tag % 2 else ("Unsqueeze", 0)
+        operand = self.constant(f"{to}_by", np.array([value], np.int64))
+        return helper.make_node(op, [name, operand], [to])
 
     def decide(self, name, array, block):
         """A value that decides the control flow: an input, or known to the compiler."""

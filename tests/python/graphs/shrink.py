@@ -93,7 +93,7 @@ class Shrinker:
             if any(name not in one.arrays for name in graph.leaves):
                 return None
             leaves = {name: one.arrays[name] for name in graph.leaves}
-            sets.append(Inputs(one.kind, leaves, one.arrays, one.missing, one.opened, one.refused, one.beyond))
+            sets.append(Inputs(one.kind, leaves, one.arrays, one.missing, one.opened, one.refused, one.beyond, one.turned))
         return self.copy(graph, self.best.dress, sets) if graph.vertices else None
 
     def outputs(self):
@@ -147,7 +147,7 @@ class Shrinker:
         cut = lambda value: items.mapped(lambda array: resized(array, symbols, {"n": smaller}), value)
         graph = copy.copy(old)
         graph.arrays = {name: cut(array) if name in old.leaves else array for name, array in old.arrays.items()}
-        sets = [Inputs(one.kind, {name: cut(array) for name, array in one.leaves.items()}) for one in self.best.sets]
+        sets = [Inputs(one.kind, {name: cut(array) for name, array in one.leaves.items()}, turned=one.turned) for one in self.best.sets]
         trial = self.copy(graph, self.best.dress, sets)
         trial.prepare()
         if any(one.missing for one in sets):

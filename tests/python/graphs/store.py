@@ -37,7 +37,8 @@ def save(trial, path, more):
         "shapes": {name: tensor(graph.arrays[name]) for name in graph.leaves},
         # What results are where the oracle fails: negative cases declare their outputs as of before.
         "results": {name: result(graph.arrays[name]) for name in graph.outputs},
-        "sets": [{"kind": one.kind, "leaves": {name: tensor(one.leaves[name]) for name in graph.leaves}} for one in trial.sets],
+        "sets": [{"kind": one.kind, **({"turned": True} if one.turned else {}),
+                  "leaves": {name: tensor(one.leaves[name]) for name in graph.leaves}} for one in trial.sets],
     }
     lines = []
     for key, value in data.items():
@@ -114,7 +115,8 @@ def load(path):
     graph.arrays = {name: read_tensor(value) for name, value in data["shapes"].items()}
     dress = Dress({size: symbol for size, symbol in data["symbols"]}, [Block(**block) for block in data["blocks"]],
                   set(data["as_nodes"]), data["declared"], data.get("unnamed", False))
-    sets = [Inputs(one["kind"], {name: read_tensor(value) for name, value in one["leaves"].items()}) for one in data["sets"]]
+    sets = [Inputs(one["kind"], {name: read_tensor(value) for name, value in one["leaves"].items()}, turned=one.get("turned", False))
+            for one in data["sets"]]
     trial = Trial(graph, dress, sets)
     trial.negative, trial.hidden = data["negative"], {(name, axis): symbol for name, axis, symbol in data["hidden"]}
     trial.prepare()

@@ -12,7 +12,7 @@ import values
 from case import Close, Skip
 from compare import Judge, apart
 from freedom import endless, undefined
-from model import Dress, Writer
+from model import Dress, Writer, unlike_results
 
 #: Operators with rules for pairs of special values, which have to meet.
 PAIRED = {"Pow", "Mod"}
@@ -48,6 +48,8 @@ class Inputs:
     refused: bool = False
     #: Where it refuses an index beyond its axis, the values that have elements to read by it.
     beyond: set | None = None
+    #: Whether branches of unlike ranks are those that the oracle does not compute: ways are held against the interpreter.
+    turned: bool = False
 
 
 @dataclass
@@ -120,6 +122,8 @@ class Trial:
                 one.missing = f"{vertex.op}: {type(error).__name__}: {str(error)[:80]}"
                 one.refused = not isinstance(error, (GivesUp, Skip))
                 one.beyond = self.dependent(vertex.outputs) if is_of_index(error) else None
+            for name in unlike_results(self.graph, self.dress) if one.turned else ():
+                one.arrays.pop(name, None)
         self.sets = [one for one in self.sets if not any(endless(vertex, one.arrays) for vertex in self.graph.vertices)]
 
     def dependent(self, names):
@@ -157,6 +161,11 @@ class Trial:
             ways.append(client.way("exact", "native", 3, every, exact=True))
         return ways
 
+    def feeds(self, writer):
+        """The inputs of each set: sequences and optionals as the tensors that they are made of."""
+        parts = lambda one: [(name, part) for name in writer.inputs for part in items.packed(one.leaves[name], self.graph.arrays[name])]
+        return [parts(one) + writer.conditions(one.turned) for one in self.sets]
+
     def run(self, worker, ways=None):
         """Failures, and what the worker says, None where its process ended."""
         writer, model = self.writer()
@@ -164,12 +173,7 @@ class Trial:
         used = {dim.dim_param for info in model.graph.input for dim in info.type.tensor_type.shape.dim}
         for way in ways:
             way["pins"] = [pin for pin in way["pins"] if pin[0] in used]
-        feeds = []
-        for one in self.sets:
-            parts = [(name, part) for name in writer.inputs
-                     for part in items.packed(one.leaves[name], self.graph.arrays[name])]
-            feeds.append(parts + writer.own_inputs)
-        reply = worker.ask(model.SerializeToString(), ways, feeds)
+        reply = worker.ask(model.SerializeToString(), ways, self.feeds(writer))
         if isinstance(reply, str):
             kind = reply.split(":")[0]
             return [Failure("", -1, kind, reply)], None
@@ -297,6 +301,8 @@ def input_sets(graph, dress, rng):
         if how == "input" and items.is_other(leaves[name]):
             special[name] = relisted(special[name], rng)
     sets.append(Inputs("special", special))
+    if unlike_results(graph, dress):
+        sets.append(Inputs("plain", leaves, turned=True))
     if dress.symbols:
         choices = [0, 0, 1, 2, 3, 5, 7, 9, 17]
         sizes = {symbol: choices[int(rng.integers(0, len(choices)))] for symbol in dress.symbols.values()}

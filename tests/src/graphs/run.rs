@@ -276,6 +276,10 @@ fn call(
     for (buffer, tensor) in outputs.iter_mut().zip(&results).filter(|(buffer, _)| buffer.data.is_none()) {
         buffer.data = heap.blocks.lock().unwrap().remove(&tensor.data.addr());
     }
+    for (buffer, tensor) in outputs.iter_mut().zip(&results) {
+        // Fewer where the run decides the rank.
+        buffer.dims.truncate(usize::try_from(tensor.rank).unwrap_or(0));
+    }
     if let Some(fault) = heap.fault.lock().unwrap().take() {
         return Ending::Broken(fault);
     }
