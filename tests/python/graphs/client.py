@@ -8,14 +8,19 @@ import select
 import signal
 import struct
 import subprocess
+import time
 
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
 import items
 
-#: Seconds that one step, a compilation or two runs, may take.
-STEP_SECONDS = 30
+#: Seconds of the processor that one step, a compilation or two runs, may take: a thousand times what one takes, as machines and what
+#: runs beside differ. A process that rests hangs after a longer time by the clock.
+STEP_SECONDS, REST_SECONDS = 120, 45 * 60
+#: Seconds between two looks at the time of the processor.
+LOOK_SECONDS = 1
+TICKS = os.sysconf("SC_CLK_TCK")
 MOST_MEMORY = 6 << 30
 #: Of Linux's prctl: the signal when the parent ends.
 PR_SET_PDEATHSIG = 1
@@ -74,12 +79,23 @@ class Worker:
         first, second = struct.unpack("<II", self.read(8))
         return json.loads(self.read(first)), self.read(second)
 
+    def busy(self):
+        """Seconds of the processor that the process and its children have had."""
+        stat = open(f"/proc/{self.process.pid}/stat").read()
+        # Behind the program's name: its own time and that of children that have ended, of user and system each.
+        return sum(map(int, stat[stat.rindex(")") + 1:].split()[11:15])) / TICKS
+
+    def wait(self):
+        """Waits for output; fails where the process hangs."""
+        start, most = time.monotonic(), self.busy() + STEP_SECONDS
+        while not select.select([self.process.stdout], [], [], LOOK_SECONDS)[0]:
+            if self.busy() > most or time.monotonic() - start > REST_SECONDS:
+                raise TimeoutError
+
     def read(self, count):
         parts = []
         while count:
-            ready, _, _ = select.select([self.process.stdout], [], [], STEP_SECONDS)
-            if not ready:
-                raise TimeoutError
+            self.wait()
             part = os.read(self.process.stdout.fileno(), min(count, 1 << 20))
             if not part:
                 raise EOFError
