@@ -346,20 +346,27 @@ fn count_kernels(program: &Program) -> usize {
 
 /// What host programs need to know of kernels, without code: writers of source lower the nests again when they print them.
 fn describe_program(graph: &Graph, program: &Program, target: &Target, counter: &Counter) -> Result<Kernels> {
+    each_group(graph, program, counter, &|graph, program, group| {
+        let name = kernel_name(graph, program, group);
+        let kernel = lower(graph, program, group, target)?;
+        let failure = match visit::may_fail(&kernel.body) {
+            true => describe_explanation(graph, program, group, target)?,
+            false => Failure::Never,
+        };
+        Ok(KernelCode { name, versions: vec![described(&kernel)], failure })
+    })
+}
+
+/// The kernels of a program and of the bodies of its steps: `kernel` of each group, several at a time.
+fn each_group(
+    graph: &Graph,
+    program: &Program,
+    counter: &Counter,
+    kernel: &(dyn Fn(&Graph, &Program, GroupId) -> Result<KernelCode> + Sync),
+) -> Result<Kernels> {
     let ids: Vec<GroupId> = program.groups.keys().collect();
-    let codes: Vec<Result<KernelCode>> = ids
-        .par_iter()
-        .map(|&group| {
-            let name = kernel_name(graph, program, group);
-            let kernel = lower(graph, program, group, target)?;
-            let failure = match visit::may_fail(&kernel.body) {
-                true => describe_explanation(graph, program, group, target)?,
-                false => Failure::Never,
-            };
-            counter.count();
-            Ok(KernelCode { name, versions: vec![described(&kernel)], failure })
-        })
-        .collect();
+    let counted = |&group: &GroupId| kernel(graph, program, group).inspect(|_| counter.count());
+    let codes: Vec<Result<KernelCode>> = ids.par_iter().map(counted).collect();
     let mut kernels = Kernels::default();
     for code in codes {
         kernels.groups.push(code?);
@@ -367,7 +374,7 @@ fn describe_program(graph: &Graph, program: &Program, target: &Target, counter: 
     for step in &program.steps {
         if let Step::Control { node, bodies, .. } = step {
             let bodies = graph.nodes[*node].op.bodies().iter().zip(bodies);
-            let bodies = bodies.map(|(graph, program)| describe_program(graph, program, target, counter));
+            let bodies = bodies.map(|(graph, program)| each_group(graph, program, counter, kernel));
             kernels.bodies.insert(*node, bodies.collect::<Result<Vec<_>>>()?);
         }
     }
@@ -424,32 +431,15 @@ fn compile_program(
     levels: &Levels<'_>,
     counter: &Counter,
 ) -> Result<Kernels> {
-    let ids: Vec<GroupId> = program.groups.keys().collect();
-    let codes: Vec<Result<KernelCode>> = ids
-        .par_iter()
-        .map(|&group| {
-            let built = levels.build(graph, program, group)?;
-            let failure = match built.iter().any(|(_, built)| visit::may_fail(&built.kernel.body)) {
-                true => levels.get(0).explanation(graph, program, group)?,
-                false => Failure::Never,
-            };
-            let versions = built.into_iter().map(version).collect();
-            counter.count();
-            Ok(KernelCode { name: kernel_name(graph, program, group), versions, failure })
-        })
-        .collect();
-    let mut kernels = Kernels::default();
-    for code in codes {
-        kernels.groups.push(code?);
-    }
-    for step in &program.steps {
-        if let Step::Control { node, bodies, .. } = step {
-            let bodies = graph.nodes[*node].op.bodies().iter().zip(bodies);
-            let bodies = bodies.map(|(graph, program)| compile_program(graph, program, levels, counter));
-            kernels.bodies.insert(*node, bodies.collect::<Result<Vec<_>>>()?);
-        }
-    }
-    Ok(kernels)
+    each_group(graph, program, counter, &|graph, program, group| {
+        let built = levels.build(graph, program, group)?;
+        let failure = match built.iter().any(|(_, built)| visit::may_fail(&built.kernel.body)) {
+            true => levels.get(0).explanation(graph, program, group)?,
+            false => Failure::Never,
+        };
+        let versions = built.into_iter().map(version).collect();
+        Ok(KernelCode { name: kernel_name(graph, program, group), versions, failure })
+    })
 }
 
 fn version((level, built): (usize, Built)) -> KernelVersion {
