@@ -133,13 +133,6 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         ..Isa::CRANELIFT
     };
     Ok(Target {
-        triple,
-        cpu: cpu.to_string(),
-        upgrades: vec![],
-        features: vec![],
-        baseline: &[],
-        extends_integers: false,
-        vector_bytes: 16,
         narrow,
         wide: Some(Isa {
             convention,
@@ -147,12 +140,10 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
             has_bf16: has >= Bf16,
             ..Isa::NEON
         }),
-        is_leaf: false,
-        is_source: false,
-        vector_registers: 32,
         l1_bytes: l1 << 10,
         l2_bytes: l2 << 10,
         l1_ways,
+        ..Target::base(triple, cpu)
     })
 }
 

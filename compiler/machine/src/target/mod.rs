@@ -85,6 +85,28 @@ pub enum Dwarf {
 }
 
 impl Target {
+    /// What targets are made from: a machine of 128-bit vectors that Cranelift has nothing special for, without leaf kernels and
+    /// upgrades. Each target sets what it has besides, and all of them their caches.
+    fn base(triple: Triple, cpu: &str) -> Target {
+        Target {
+            triple,
+            cpu: cpu.to_string(),
+            upgrades: vec![],
+            features: vec![],
+            baseline: &[],
+            extends_integers: false,
+            vector_bytes: 16,
+            narrow: Isa::CRANELIFT,
+            wide: None,
+            is_leaf: false,
+            is_source: false,
+            vector_registers: 32,
+            l1_bytes: 0,
+            l2_bytes: 0,
+            l1_ways: 1,
+        }
+    }
+
     /// A target by triple and processor name.
     ///
     /// Without a name, code for x86-64 runs on every processor of the architecture, and is made for better ones as

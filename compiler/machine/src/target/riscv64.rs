@@ -58,9 +58,6 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
     let features = [BASELINE_FEATURES, &extensions.concat()].concat();
     let machine = if features.contains(&"has_v") { Isa::CRANELIFT } else { Isa::SCALAR };
     Ok(Target {
-        triple,
-        cpu: cpu.to_string(),
-        upgrades: vec![],
         features,
         baseline: BASELINE_FEATURES,
         extends_integers: true,
@@ -73,12 +70,9 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
             has_byte_shuffle: true,
             ..machine
         },
-        wide: None,
-        is_leaf: false,
-        is_source: false,
-        vector_registers: 32,
         l1_bytes: l1 << 10,
         l2_bytes: l2 << 10,
         l1_ways,
+        ..Target::base(triple, cpu)
     })
 }

@@ -35,12 +35,8 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
     let known = CPUS.iter().find(|row| row.0 == name || row.1 == name);
     let &(_, _, features, l2) = known.ok_or_else(|| unknown_cpu(cpu, &triple, &names()))?;
     Ok(Target {
-        triple,
-        cpu: cpu.to_string(),
-        upgrades: vec![],
         features: features.concat(),
-        baseline: &[],
-        vector_bytes: 16,
+        extends_integers: true,
         narrow: Isa {
             vector_registers: 32,
             has_fma: true,
@@ -50,13 +46,9 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
             is_big_endian: true,
             ..Isa::CRANELIFT
         },
-        wide: None,
-        extends_integers: true,
-        is_leaf: false,
-        is_source: false,
-        vector_registers: 32,
         l1_bytes: 128 << 10,
         l2_bytes: l2 << 20,
         l1_ways: 8,
+        ..Target::base(triple, cpu)
     })
 }

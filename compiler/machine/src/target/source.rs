@@ -69,21 +69,14 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         row.ok_or_else(|| unknown_cpu(mcpu.unwrap_or_default(), &triple, &names(&triple)))?;
     let narrow = Isa { vector_bytes, vector_registers: registers, ..Isa::SCALAR };
     Ok(Target {
-        triple,
-        cpu: cpu.to_string(),
-        upgrades: vec![],
-        features: vec![],
-        baseline: &[],
-        extends_integers: false,
         vector_bytes,
         narrow,
-        wide: None,
-        is_leaf: false,
         is_source: true,
         vector_registers: registers,
         l1_bytes: l1 << 10,
         l2_bytes: l2 << 10,
         l1_ways: 4,
+        ..Target::base(triple, cpu)
     })
 }
 

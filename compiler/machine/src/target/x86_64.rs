@@ -292,21 +292,14 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         ..Isa::CRANELIFT
     };
     Ok(Target {
-        cpu: cpu.to_string(),
-        upgrades: vec![],
-        vector_bytes: 16,
+        features,
         narrow,
         wide: has_leaves.then_some(wide),
-        is_leaf: false,
-        is_source: false,
         vector_registers: 16,
-        triple,
-        features,
-        baseline: &[],
-        extends_integers: false,
         l1_bytes,
         l2_bytes,
         l1_ways,
+        ..Target::base(triple, cpu)
     })
 }
 
