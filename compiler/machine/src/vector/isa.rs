@@ -80,6 +80,117 @@ pub struct Isa {
     pub is_big_endian: bool,
 }
 
+// A machine answers for each operation: a new one does not compile until it is in the list of each machine or in one of these.
+
+/// What all machines have at each width that their registers hold.
+macro_rules! everywhere {
+    () => {
+        Op::Splat(..)
+            | Op::Load(_)
+            | Op::Broadcast(_)
+            | Op::Store(_)
+            | Op::Blend(_)
+            | Op::SplatLane(_)
+            | Op::Compare(..)
+            | Op::Mask(..)
+            | Op::MaskNot(_)
+            | Op::MaskBits(_)
+            | Op::MaskOf(_)
+            | Op::Binary(Binary::Add | Binary::Sub | Binary::Mul | Binary::Div, _)
+            | Op::Binary(Binary::Min | Binary::Max, _)
+            | Op::Binary(Binary::And | Binary::Or | Binary::Xor, _)
+            | Op::Binary(Binary::IntAdd | Binary::IntSub, _)
+            | Op::Unary(Unary::Sqrt | Unary::Shl(_) | Unary::Shr(_), _)
+    };
+}
+
+/// Integers of 64 bits and addresses, which all machines have.
+macro_rules! integers {
+    () => {
+        Op::Prefetch
+            | Op::Frame(_)
+            | Op::Int(_)
+            | Op::LoadInt
+            | Op::LoadInt32
+            | Op::LoadPart(_)
+            | Op::StorePart(_)
+            | Op::Add
+            | Op::Sub
+            | Op::Mul
+            | Op::MulHigh
+            | Op::DivInt
+            | Op::MinInt
+            | Op::MaxInt
+            | Op::AddInt(_)
+            | Op::MulInt(_)
+            | Op::ShlInt(_)
+            | Op::ShrInt(_)
+    };
+}
+
+/// What [`lanes`] gives none for: [`Isa::has`] answers for it.
+macro_rules! without_lanes {
+    () => {
+        Op::Extract(..)
+            | Op::BroadcastHalf
+            | Op::TileZero(_)
+            | Op::TileLoad(_)
+            | Op::TileStore(_)
+            | Op::TileDot(..)
+            | Op::TileDotBf16(_)
+            | integers!()
+    };
+}
+
+/// What [`lanes`] gives some for: the machines answer for it.
+macro_rules! with_lanes {
+    () => {
+        Op::Binary(..)
+            | Op::Unary(..)
+            | Op::Ramp(..)
+            | Op::LoadSmall(..)
+            | Op::LoadHalves(..)
+            | Op::InsertQuarter(..)
+            | Op::Interleave(_)
+            | Op::Unpack(_)
+            | Op::Pack(..)
+            | Op::PackBf16(_)
+            | Op::Quantize(..)
+            | Op::Saturate(..)
+            | Op::QuantizePair(..)
+            | Op::Fma(_)
+            | Op::FmaNeg(_)
+            | Op::MulAdd(_)
+            | Op::FmaLane(..)
+            | Op::Dot(..)
+            | Op::AddDotPairs(_)
+            | Op::DotBf16(_)
+            | Op::DotLane(..)
+            | Op::MulAddHalves(..)
+            | Op::MulHalves(..)
+            | Op::Permute(_)
+            | Op::SwapBytes(_)
+            | Op::UpperHalf(_)
+            | Op::Insert(..)
+            | Op::Convert(..)
+            | Op::FromGeneral(_)
+            | Op::ToGeneral(_)
+            | Op::MaskWiden(_)
+            | Op::MaskNarrow(_)
+            | Op::Splat(..)
+            | Op::Load(_)
+            | Op::Broadcast(_)
+            | Op::Store(_)
+            | Op::Blend(_)
+            | Op::SplatLane(_)
+            | Op::Compare(..)
+            | Op::Mask(..)
+            | Op::MaskNot(_)
+            | Op::MaskBits(_)
+            | Op::MaskOf(_)
+    };
+}
+
 impl Isa {
     pub const AVX2: Isa = Isa {
         vector_bytes: 32,
@@ -240,7 +351,9 @@ impl Isa {
                 | Op::TileStore(_)
                 | Op::TileDot(..)
                 | Op::TileDotBf16(_) => self.has_tiles,
-                _ => op != Op::BroadcastHalf || self.encoding != Encoding::Evex && self.has_f16c,
+                Op::BroadcastHalf => self.encoding != Encoding::Evex && self.has_f16c,
+                Op::Extract(..) | integers!() => true,
+                with_lanes!() => false,
             };
         };
         if !self.holds(lanes) {
@@ -282,7 +395,10 @@ impl Isa {
             }
             Op::Convert(..) | Op::MaskWiden(_) | Op::MaskNarrow(_) => double,
             Op::LoadSmall(small, _) | Op::Pack(small, _) => small != Small::F16 && !double && !scalar,
-            _ => true,
+            Op::Binary(Binary::IntMul | Binary::IntMin | Binary::IntMax, _)
+            | Op::Unary(Unary::ShrArith(_), _)
+            | everywhere!() => true,
+            without_lanes!() => false,
         }
     }
 
@@ -333,7 +449,14 @@ impl Isa {
                 // One integer is packed as it is.
                 Op::Pack(small, _) => !double && (small == Small::F16 || !lanes.is_scalar()),
                 Op::Unpack(_) => !double,
-                _ => true,
+                Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _)
+                | Op::Fma(_)
+                | Op::FmaNeg(_)
+                | Op::MulAdd(_)
+                | Op::FromGeneral(_)
+                | Op::ToGeneral(_)
+                | everywhere!() => true,
+                without_lanes!() => false,
             }
     }
 
@@ -363,7 +486,19 @@ impl Isa {
             Op::LoadHalves(small, _) => lanes == Lanes::X4 && small.bytes() == 1,
             Op::MulAddHalves(..) | Op::MulHalves(..) => lanes == Lanes::X4,
             Op::QuantizePair(small, ..) => lanes == Lanes::X4 && small.bytes() == 1,
-            _ => true,
+            Op::Binary(Binary::Minimum | Binary::Maximum, _)
+            | Op::Binary(Binary::IntMul | Binary::IntMin | Binary::IntMax, _)
+            | Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _)
+            | Op::Unary(Unary::ShrArith(_), _)
+            | Op::Fma(_)
+            | Op::FmaNeg(_)
+            | Op::MulAdd(_)
+            | Op::FmaLane(..)
+            | Op::Insert(..)
+            | Op::FromGeneral(_)
+            | Op::ToGeneral(_)
+            | everywhere!() => true,
+            without_lanes!() => false,
         }
     }
 
