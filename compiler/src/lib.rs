@@ -36,9 +36,11 @@ use bytes::Bytes;
 use onnxc_backend::codegen::kernels::Kernels;
 use onnxc_import as import;
 use onnxc_import::shard::{Placed, Said};
+use onnxc_import::state;
 use onnxc_import::training;
+use onnxc_ir::borders;
 use onnxc_ir::graph::arrangement::Arrangement;
-use onnxc_ir::graph::{Graph, OriginId, ValueId, borders, state};
+use onnxc_ir::graph::{Graph, OriginId, ValueId};
 use onnxc_object::emit::Source;
 use onnxc_object::emit::outline::{Outline, outline};
 use onnxc_object::{emit, host};
@@ -160,7 +162,9 @@ impl Compiled {
 
     /// The model for the interpreter of host programs.
     pub fn interpreted(&self) -> Result<host::interp::model::Model<'_>> {
-        host::interp::model::Model::new(&self.graph, self.lowered()?)
+        let lowered = self.lowered()?;
+        let weights = emit::weight_bytes(&self.graph, &lowered)?;
+        Ok(host::interp::model::Model::new(&self.graph, lowered, weights))
     }
 
     fn lowered(&self) -> Result<host::lower::Lowered<'_>> {

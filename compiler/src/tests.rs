@@ -17,7 +17,7 @@ fn defaults_have_the_sizes_of_the_other_inputs() {
   return v2 "y"
 }"#;
     let graph = onnxc_ir::graph::parse::parse(text).unwrap();
-    assert_eq!(onnxc_ir::graph::verify::verify(&graph), Ok(()));
+    assert_eq!(onnxc_ir::verify::verify(&graph), Ok(()));
     let options = Options::new("defaults", Target::parse("x86_64-unknown-linux-gnu", None).unwrap());
     let (graph, program) = optimize(graph, &options, &mut Quiet).unwrap();
     let frontend = Frontend { graph, program, notes: vec![], warnings: vec![], entries: vec![] };

@@ -10,8 +10,8 @@ use onnxc::files::Mapped;
 use onnxc::files::external::ExternalFiles;
 use onnxc::{Compiled, Options, Quiet};
 use onnxc_import::ImportOptions;
+use onnxc_import::state::Choice;
 use onnxc_ir::error::{Error, Kind};
-use onnxc_ir::graph::state::Choice;
 use onnxc_machine::target::Target;
 
 use crate::source;

@@ -9,7 +9,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use onnxc_ir::graph::{DType, Tensor, borders};
+use onnxc_ir::borders;
+use onnxc_ir::graph::{DType, Tensor};
 use onnxc_runtime_support::abi::{DimKind, ValueInfo};
 use target_lexicon::Endianness;
 

@@ -25,7 +25,7 @@ const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
 /// Compiles a graph in its text form.
 fn artifact(text: &str) -> Artifact {
     let graph = onnxc_ir::graph::parse::parse(text).unwrap();
-    assert_eq!(onnxc_ir::graph::verify::verify(&graph), Ok(()));
+    assert_eq!(onnxc_ir::verify::verify(&graph), Ok(()));
     let options = onnxc::Options::new("model", host());
     let (graph, program) = onnxc::optimize(graph, &options, &mut onnxc::Quiet).unwrap();
     let frontend = onnxc::Frontend { graph, program, notes: vec![], warnings: vec![], entries: vec![] };

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use onnxc::native::{self, Call};
 use onnxc_backend::codegen::kernels::{KernelVersion, Kernels};
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::{
-    Builder, DType, Dim, Graph, MapFn, NodeId, Op, Origin, OriginId, Sym, Symbol, Tensor, TensorType, ValueId,
+    DType, Dim, Graph, MapFn, NodeId, Op, Origin, OriginId, Sym, Symbol, Tensor, TensorType, ValueId,
 };
 use onnxc_ir::scalar::BinaryFn;
 use onnxc_machine::target::Target;
@@ -306,7 +307,7 @@ fn run_text(name: &str, text: &str) {
 }
 
 fn run_graph(name: &str, graph: &Graph) {
-    assert_eq!(onnxc_ir::graph::verify::verify(graph), Ok(()));
+    assert_eq!(onnxc_ir::verify::verify(graph), Ok(()));
     let dir = tempfile::tempdir().unwrap();
     for opt_level in [0, 3] {
         let options = onnxc::Options { opt_level, ..onnxc::Options::new(name, host()) };

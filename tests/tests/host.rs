@@ -3,7 +3,8 @@
 
 use onnxc::native::{self, Models};
 use onnxc_import::{NoExternalData, import};
-use onnxc_ir::graph::{Builder, DType, Graph, Origin, Tensor, TensorType};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{DType, Graph, Origin, Tensor, TensorType};
 use onnxc_proto::build;
 use onnxc_tests::compile::compile_for;
 use onnxc_tests::interpreted::Interpreted;

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use onnxc::cli::session::Loaded;
 use onnxc::native::{self, Call};
 use onnxc::{Compiled, Options, Quiet};
-use onnxc_ir::graph::state::{Choice, Pair};
+use onnxc_import::state::{Choice, Pair};
 use onnxc_ir::graph::{DType, Graph, Tensor};
 use onnxc_ir::interp;
 use onnxc_machine::target::Target;
@@ -507,7 +507,7 @@ fn making_a_state_checks_what_it_is_given() {
 #[test]
 fn pairs_are_found_by_their_names() {
     let plain = compile(&decoder(), Choice::default(), Target::host().unwrap(), 0).unwrap();
-    let found = onnxc_ir::graph::state::pairs_of(&plain.graph);
+    let found = onnxc_import::state::pairs_of(&plain.graph);
     let text: Vec<String> = found.iter().map(ToString::to_string).collect();
     assert_eq!(text, ["past.key=present.key", "past.value=present.value"]);
     let states = compile(&decoder(), Choice { found: true, ..Choice::default() }, Target::host().unwrap(), 3);
@@ -586,7 +586,7 @@ fn inputs_alone_are_read_where_they_lie() {
     for (length, sizes) in [("frames", &[1, 16, 37][..]), ("21", &[21])] {
         let model = with_cross_attention(length);
         let plain = compile(&model, Choice::default(), Target::host().unwrap(), 0).unwrap();
-        let found = onnxc_ir::graph::state::pairs_of(&plain.graph);
+        let found = onnxc_import::state::pairs_of(&plain.graph);
         let text: Vec<String> = found.iter().map(ToString::to_string).collect();
         let pairs = [
             "past.key=present.key",

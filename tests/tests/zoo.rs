@@ -10,7 +10,7 @@ use std::time::Instant;
 use onnxc::cli::data;
 use onnxc::cli::session::Loaded;
 use onnxc::native::{self, Call};
-use onnxc_ir::graph::state::{Choice, Pair};
+use onnxc_import::state::{Choice, Pair};
 use onnxc_machine::target::Target;
 use onnxc_proto::NodeProto;
 use onnxc_tests::compile::{Code, compile, compile_with_state};

@@ -9,8 +9,9 @@ use onnxc_proto::GraphProto;
 
 use super::scope::{Binding, Env, Scope, constants, referenced_names};
 use super::{Importer, map, types};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::{Builder, DType, Dim, Graph, Sym, TensorType};
+use onnxc_ir::graph::{DType, Dim, Graph, Sym, TensorType};
 use onnxc_ops::inner::Inner;
 use onnxc_ops::item::{self, Item, ItemType};
 use onnxc_ops::{Body, BodyImporter, BodySource, Fork, Stream, Subgraph};
@@ -125,7 +126,8 @@ impl BodySource for Closure {
     }
 
     fn over_elements(&self, sequences: &[bool]) -> Result<Subgraph> {
-        Ok(Subgraph(Box::new(self.mapped(sequences)?)))
+        self.check_inputs(sequences.len())?;
+        Ok(Subgraph(Box::new(self.rewritten(map::mapped(&self.proto, sequences)?))))
     }
 }
 

@@ -4,59 +4,21 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use onnxc_proto::{NodeProto, OperatorSetIdProto};
+use onnxc_proto::NodeProto;
 
 use super::function::check_call;
-use super::names::own_name;
+use super::names::{named, own_name};
+use super::opsets::{Opsets, plain_opsets};
 use super::scope::bodies;
-use super::{Importer, attr, newest, normal_domain};
+use super::{Importer, attr, normal_domain};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, NodeRef, Result, Stage};
-use onnxc_ir::graph::{Builder, DType};
+use onnxc_ir::graph::DType;
 use onnxc_ops::item::{Item, Kind};
 use onnxc_ops::{Arity, AttrKind, OpDef, Param};
 
 fn malformed<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::malformed(Stage::Import, message))
-}
-
-/// The versions of operator sets that nodes mean.
-#[derive(Clone, Debug, Default)]
-pub struct Opsets {
-    imported: HashMap<String, u32>,
-    /// Whether the newest version is meant of a known domain that is not imported. ONNX Runtime takes it so in the graph of a
-    /// model that imports something.
-    implied: bool,
-}
-
-impl Opsets {
-    /// The version of a domain that is imported.
-    pub fn imported(&self, domain: &str) -> Option<u32> {
-        self.imported.get(domain).copied()
-    }
-
-    /// The version of a domain that is meant.
-    pub fn get(&self, domain: &str) -> Option<u32> {
-        let implied = || newest(domain).filter(|_| self.implied && !self.imported.is_empty());
-        self.imported(domain).or_else(implied)
-    }
-
-    /// Imports a version of a domain; gives the one that was imported before.
-    pub fn insert(&mut self, domain: &str, version: u32) -> Option<u32> {
-        self.imported.insert(domain.to_string(), version)
-    }
-
-    pub fn imply_newest(&mut self) {
-        self.implied = true;
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.imported.is_empty()
-    }
-
-    /// The imported versions, by domain.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, u32)> {
-        self.imported.iter().map(|(domain, &version)| (domain.as_str(), version))
-    }
 }
 
 /// Nodes still to be looked at, with the opsets they import.
@@ -98,17 +60,6 @@ fn push_bodies<'p>(open: &mut Open<'p>, node: &'p NodeProto, opsets: &Arc<Opsets
     open.extend(found.into_iter().rev().map(|body| (body.node.as_slice(), opsets.clone())));
 }
 
-/// Opset imports of a function that is only looked at; a call reports what is wrong with them.
-pub(super) fn plain_opsets(imports: &[OperatorSetIdProto]) -> Opsets {
-    let mut opsets = Opsets::default();
-    for import in imports {
-        if let Ok(version) = u32::try_from(import.version()) {
-            opsets.insert(normal_domain(import.domain()), version);
-        }
-    }
-    opsets
-}
-
 /// A node of a body that nothing is known about but its text.
 fn unresolved_site(node: &NodeProto, index: usize) -> NodeRef {
     NodeRef {
@@ -131,11 +82,6 @@ pub fn check_signature(row: &OpDef, node: &NodeProto) -> Result<()> {
     check_count("inputs", row.inputs, named(&node.input))?;
     check_count("outputs", row.outputs, named(&node.output))?;
     attr::check_names(row, node)
-}
-
-/// How many names are left without the empty ones at the end.
-pub fn named(names: &[String]) -> usize {
-    names.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1)
 }
 
 fn check_count(what: &str, params: &[Param], given: usize) -> Result<()> {

@@ -3,8 +3,9 @@
 use onnxc_proto::ValueInfoProto;
 
 use super::kinds::Columns;
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{AnyRank, Builder, DType, Dim, Graph, Op, Part, TensorType, ValueId};
+use onnxc_ir::graph::{AnyRank, DType, Dim, Graph, Op, Part, TensorType, ValueId};
 use onnxc_ops::item::Item;
 
 /// Name of a part of a value.

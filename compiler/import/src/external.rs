@@ -10,15 +10,17 @@ use std::str::FromStr;
 
 use onnxc_proto::NodeProto;
 
-use super::check::named;
+use super::names::named;
 use super::names::own_name;
 use super::scope::{Binding, Scope};
 use super::types::tensor_type;
 use super::{Importer, domain_name, normal_domain};
+use onnxc_ir::borders;
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::data::Says;
 use onnxc_ir::graph::external::{Address, Role};
-use onnxc_ir::graph::{Builder, DType, Dim, External, Op, Tensor, TensorType, ValueId, borders, call};
+use onnxc_ir::graph::{DType, Dim, External, Op, Tensor, TensorType, ValueId, call};
 use onnxc_ops::item::Item;
 use onnxc_ops::{Attr, AttrKind};
 

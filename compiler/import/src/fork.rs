@@ -13,8 +13,9 @@ use onnxc_proto::{GraphProto, NodeProto, StringStringEntryProto, build};
 use super::names::own_name;
 use super::scope::Scope;
 use super::{Importer, normal_domain};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, DType, Dim, ValueId};
+use onnxc_ir::graph::{DType, Dim, ValueId};
 use onnxc_ir::scalar::CompareFn;
 use onnxc_ops::Fork;
 

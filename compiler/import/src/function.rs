@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use onnxc_proto::{AttributeProto, FunctionProto, NodeProto};
 
-use super::check::named;
+use super::names::named;
 use super::scope::{Binding, Env, Scope};
 use super::{FunctionKey, Importer, kinds};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::Builder;
 use onnxc_ops::Attr;
 
 impl<'m> Importer<'m> {

@@ -8,11 +8,10 @@ use std::collections::{HashMap, HashSet};
 
 use onnxc_proto::{AttributeProto, GraphProto, NodeProto, build};
 
-use super::order::free_names;
-use super::scope::{Binding, Scope, bodies, count_nodes, definers};
+use super::scope::{Binding, Scope, bodies, count_nodes, definers, free_names};
 use super::{Importer, attr, names, normal_domain};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Kind, Result, Stage};
-use onnxc_ir::graph::Builder;
 use onnxc_ops::training::{BODY, DOMAIN};
 
 fn malformed<T>(message: impl Into<String>) -> Result<T> {

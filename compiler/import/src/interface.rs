@@ -8,8 +8,9 @@ use onnxc_proto::{GraphProto, SparseTensorProto, TensorProto, ValueInfoProto};
 use super::names::shortened;
 use super::scope::{Binding, Env, Scope, constants};
 use super::{Importer, compound, kinds, types};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Kind, Result, Stage};
-use onnxc_ir::graph::{Builder, Dim, Graph, Tensor, TensorType};
+use onnxc_ir::graph::{Dim, Graph, Tensor, TensorType};
 use onnxc_ir::rules::Rule;
 use onnxc_ops::item::{Item, Layout};
 

@@ -8,8 +8,9 @@ use super::tensor::dtype;
 use super::types::{
     self, Declared, Types, declared_dim, describe, deviation, is_untyped, of_value, tensor_type, unknown_rank,
 };
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::{Builder, DType, Dim, Graph, Part, Symbol, TensorType};
+use onnxc_ir::graph::{DType, Dim, Graph, Part, Symbol, TensorType};
 use onnxc_ir::rules::Rule;
 use onnxc_ops::item::{Elements, Item, ItemType, Kind, Layout};
 

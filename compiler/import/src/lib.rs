@@ -27,11 +27,13 @@ mod lengths;
 mod map;
 mod names;
 mod node;
+mod opsets;
 mod order;
 mod ranks;
 mod scope;
 mod shapes;
 pub mod shard;
+pub mod state;
 mod tensor;
 pub mod train_graph;
 pub mod training;
@@ -42,7 +44,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use check::Opsets;
 use diagnostics::Log;
 use onnxc_proto::{FunctionProto, ModelProto, OperatorSetIdProto};
 
@@ -54,11 +55,12 @@ pub use types::DimPin;
 
 use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::arrangement::Arrangement;
-use onnxc_ir::graph::state::{self, Choice};
 use onnxc_ir::graph::{Dim, Graph, Sym};
 use onnxc_ir::rules::Rule;
 use onnxc_ops::{Fork, Table};
+use opsets::Opsets;
 use scope::Env;
+use state::Choice;
 use tensor::Constants;
 use types::Types;
 

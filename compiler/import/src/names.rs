@@ -10,6 +10,11 @@ pub(super) fn own_name(node: &NodeProto, index: usize) -> String {
     }
 }
 
+/// How many names are left without the empty ones at the end.
+pub(super) fn named(names: &[String]) -> usize {
+    names.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1)
+}
+
 /// Inputs that a message names, and characters of the type of each.
 const MAX_NAMED: usize = 16;
 const MAX_TEXT: usize = 200;

@@ -4,12 +4,12 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
-use onnxc_proto::{GraphProto, NodeProto};
+use onnxc_proto::NodeProto;
 
-use super::scope::{Scope, bodies, superseded};
+use super::scope::{Scope, bodies, free_names, superseded};
 use super::{Importer, gradient, names};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Stage};
-use onnxc_ir::graph::Builder;
 use onnxc_ir::rules::Rule;
 
 /// Nodes of a cycle that a message names.
@@ -87,40 +87,6 @@ fn needs<'p>(
             .collect()
     };
     nodes.iter().enumerate().map(of_node).collect()
-}
-
-/// Names that a body, or one inside it, takes from the graphs around it.
-pub(super) fn free_names(body: &GraphProto) -> Vec<&str> {
-    // Names that a graph defines, and the graph around it.
-    let mut levels: Vec<(HashSet<&str>, Option<usize>)> = Vec::new();
-    let (mut open, mut free) = (vec![(body, None)], Vec::new());
-    while let Some((graph, around)) = open.pop() {
-        levels.push((defined(graph), around));
-        let level = levels.len() - 1;
-        let is_free = |name: &&str| {
-            let mut at = Some(level);
-            while let Some((names, around)) = at.map(|at| &levels[at]) {
-                if names.contains(name) {
-                    return false;
-                }
-                at = *around;
-            }
-            true
-        };
-        let inputs = graph.node.iter().flat_map(|node| node.input.iter().map(String::as_str));
-        free.extend(inputs.chain(graph.output.iter().map(|info| info.name())).filter(is_free));
-        open.extend(graph.node.iter().flat_map(bodies).map(|body| (body, Some(level))));
-    }
-    free
-}
-
-/// Names that a graph itself defines.
-fn defined(graph: &GraphProto) -> HashSet<&str> {
-    let sparse = graph.sparse_initializer.iter().filter_map(|tensor| tensor.values.as_ref());
-    let tensors = graph.initializer.iter().chain(sparse).map(|tensor| tensor.name());
-    let inputs = graph.input.iter().map(|info| info.name());
-    let results = graph.node.iter().flat_map(|node| node.output.iter().map(String::as_str));
-    tensors.chain(inputs).chain(results).collect()
 }
 
 /// Kahn's algorithm, which takes the first node of the list that is ready: the nodes that can be ordered, and the rest.

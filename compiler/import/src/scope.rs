@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use onnxc_proto::{AttributeProto, GraphProto, NodeProto, ValueInfoProto};
 
-use super::check::Opsets;
+use super::opsets::Opsets;
 use super::{normal_domain, types};
 use onnxc_ir::graph::{TensorType, ValueId};
 use onnxc_ops::item::Item;
@@ -236,6 +236,40 @@ pub fn referenced_names(body: &GraphProto) -> Vec<&str> {
     let mut names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
     names.sort_unstable();
     names
+}
+
+/// Names that a body, or one inside it, takes from the graphs around it.
+pub fn free_names(body: &GraphProto) -> Vec<&str> {
+    // Names that a graph defines, and the graph around it.
+    let mut levels: Vec<(HashSet<&str>, Option<usize>)> = Vec::new();
+    let (mut open, mut free) = (vec![(body, None)], Vec::new());
+    while let Some((graph, around)) = open.pop() {
+        levels.push((defined(graph), around));
+        let level = levels.len() - 1;
+        let is_free = |name: &&str| {
+            let mut at = Some(level);
+            while let Some((names, around)) = at.map(|at| &levels[at]) {
+                if names.contains(name) {
+                    return false;
+                }
+                at = *around;
+            }
+            true
+        };
+        let inputs = graph.node.iter().flat_map(|node| node.input.iter().map(String::as_str));
+        free.extend(inputs.chain(graph.output.iter().map(|info| info.name())).filter(is_free));
+        open.extend(graph.node.iter().flat_map(bodies).map(|body| (body, Some(level))));
+    }
+    free
+}
+
+/// Names that a graph itself defines.
+fn defined(graph: &GraphProto) -> HashSet<&str> {
+    let sparse = graph.sparse_initializer.iter().filter_map(|tensor| tensor.values.as_ref());
+    let tensors = graph.initializer.iter().chain(sparse).map(|tensor| tensor.name());
+    let inputs = graph.input.iter().map(|info| info.name());
+    let results = graph.node.iter().flat_map(|node| node.output.iter().map(String::as_str));
+    tensors.chain(inputs).chain(results).collect()
 }
 
 #[cfg(test)]

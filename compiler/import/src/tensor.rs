@@ -5,8 +5,8 @@ use onnxc_proto::tensor_proto::DataLocation;
 use onnxc_proto::{SparseTensorProto, TensorProto};
 
 use super::ExternalData;
+use onnxc_ir::borders::{pack_bits, unpack_bits};
 use onnxc_ir::error::{Error, Kind, Result, Stage};
-use onnxc_ir::graph::borders::{pack_bits, unpack_bits};
 use onnxc_ir::graph::{DType, Tensor};
 use onnxc_ir::rules::Rule;
 

@@ -88,7 +88,7 @@ pub fn with_constants(mut graph: GraphProto, constants: &[(&str, &[i64], bool)])
 pub fn imported_at(version: i64, graph: GraphProto) -> std::result::Result<Graph, Vec<Error>> {
     import(&build::model(version, graph), &ImportOptions::default(), &NoExternalData, &Table::standard()).map(
         |import| {
-            assert_eq!(onnxc_ir::graph::verify::verify(&import.graph), Ok(()));
+            assert_eq!(onnxc_ir::verify::verify(&import.graph), Ok(()));
             let text = onnxc_ir::graph::print::to_text(&import.graph);
             assert_eq!(onnxc_ir::graph::print::to_text(&onnxc_ir::graph::parse::parse(&text).unwrap()), text);
             import.graph

@@ -2,7 +2,7 @@
 //!
 //! An initialization is a graph of its own without inputs. A step is the graph of the model with that of the algorithm behind it, in
 //! one namespace, as the specification says. Initializers that are keys of bindings are variables: they become state that all graphs
-//! have in common ([`onnxc_ir::graph::state::shared`]), with the initializers' values for initial ones.
+//! have in common ([`crate::state::shared`]), with the initializers' values for initial ones.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -10,15 +10,15 @@ use onnxc_proto::tensor_shape_proto::dimension::Value as DimProto;
 use onnxc_proto::type_proto::Value as TypeValue;
 use onnxc_proto::{GraphProto, ModelProto, StringStringEntryProto, TensorProto, ValueInfoProto, build};
 
-use super::check::Opsets;
 use super::names::first_few;
+use super::opsets::Opsets;
 use super::tensor::Constants;
 use super::validate::{self, defined_values};
 use super::{DimPin, ExternalData, Import, ImportOptions, Importer, Warning, as_errors, import_with};
+use crate::state::Choice;
+use crate::state::shared::{Shared, Uses, share};
 use crate::usage;
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::state::Choice;
-use onnxc_ir::graph::state::shared::{Shared, Uses, share};
 use onnxc_ir::graph::{DType, Graph};
 use onnxc_ops::Table;
 

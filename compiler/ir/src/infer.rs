@@ -15,8 +15,8 @@ use crate::error::{Error, Result, Stage};
 use crate::graph::claim::{Stated, V};
 use crate::graph::dim::{overgrown, product};
 use crate::graph::{
-    DOT_DEPTH, DType, Dim, MOST_DIGITS, MapFn, Op, PAIR_DEPTH, Requirement, RhsLayout, TensorType, Trees,
-    codes_per_word, trees,
+    DOT_DEPTH, DType, Dim, MAX_KNOWN, MOST_DIGITS, MapFn, Op, PAIR_DEPTH, Requirement, RhsLayout, TensorType,
+    Trees, codes_per_word, trees,
 };
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use crate::winograd;
@@ -143,7 +143,21 @@ fn requirements(op: &Op, inputs: &[&TensorType], results: &[TensorType]) -> Vec<
             list.add(requirement, |own| own.says_at_least("the number of features", trees.features));
         }
         Op::Scan { trip, .. } => list.not_negative("the number of iterations", trip),
-        _ => {}
+        Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::Pack { .. }
+        | Op::Dequantize { .. }
+        | Op::Transpose { .. }
+        | Op::WinogradInput { .. }
+        | Op::WinogradOutput { .. }
+        | Op::Gather { .. }
+        | Op::Iota { .. }
+        | Op::DimValues { .. }
+        | Op::Cumulate { .. }
+        | Op::If { .. }
+        | Op::Call(_)
+        | Op::External(_)
+        | Op::Exchange(_) => {}
     }
     list.0
 }
@@ -797,9 +811,6 @@ fn infer_map(op: &Op, function: MapFn, inputs: &[&TensorType]) -> Result<DType> 
         }
     }
 }
-
-/// Most elements for which known values are tracked: shapes and index vectors, not weights.
-pub const MAX_KNOWN: usize = 1024;
 
 /// Elements of the (single) result, where they follow from the operands' elements. `known[i]` belongs to `inputs[i]`;
 /// `result` is the inferred type.

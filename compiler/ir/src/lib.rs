@@ -1,11 +1,15 @@
 //! The tensor IR of onnxc, and what every layer shares: errors, rules, scalar functions.
 
+pub mod borders;
+pub mod build;
 pub mod digest;
 pub mod error;
+pub mod eval;
 pub mod graph;
 pub mod infer;
 pub mod interp;
 pub mod rules;
 pub mod scalar;
+pub mod verify;
 pub mod winograd;
 pub mod words;

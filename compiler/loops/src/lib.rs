@@ -106,6 +106,18 @@ pub enum Access {
     Frame,
 }
 
+impl Access {
+    /// The word of the text form.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Access::Read => "read",
+            Access::Write => "write",
+            Access::ReadWrite => "readwrite",
+            Access::Frame => "frame",
+        }
+    }
+}
+
 /// An array of registers. The last extent is held in vectors of `lanes` elements (it is a multiple of
 /// `lanes`); `lanes` is 1 for scalars.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -133,6 +145,18 @@ pub enum LoopKind {
     Vector,
     /// Constant extent, expanded when code is generated.
     Unrolled,
+}
+
+impl LoopKind {
+    /// The word of the text form.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            LoopKind::Serial => "serial",
+            LoopKind::Parallel => "parallel",
+            LoopKind::Vector => "vector",
+            LoopKind::Unrolled => "unrolled",
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -42,7 +42,6 @@
 
 use cranelift_entity::EntityRef;
 
-use crate::print::{access_name, kind_name};
 use crate::tiles::{Tile, TileDecl, TileStmt};
 use crate::{Access, Buf, Buffer, Index, Kernel, Local, LocalDecl, LoopKind, Stmt, Term, Var, VarDecl};
 use onnxc_ir::error::Result;
@@ -128,7 +127,7 @@ impl KernelParser<'_> {
         let name = self.text.lexer.string()?;
         self.text.lexer.punct(":")?;
         let accesses = [Access::Read, Access::Write, Access::ReadWrite, Access::Frame];
-        let access = accesses.into_iter().find(|a| *self.text.lexer.token() == Token::Word(access_name(*a)));
+        let access = accesses.into_iter().find(|a| *self.text.lexer.token() == Token::Word(a.name()));
         let Some(access) = access else {
             return self.text.lexer.expected("`read`, `write`, `readwrite` or `frame`");
         };
@@ -291,7 +290,7 @@ impl KernelParser<'_> {
             false => 1,
         };
         let kinds = [LoopKind::Serial, LoopKind::Parallel, LoopKind::Vector, LoopKind::Unrolled];
-        let kind = kinds.into_iter().find(|kind| *self.text.lexer.token() == Token::Word(kind_name(*kind)));
+        let kind = kinds.into_iter().find(|kind| *self.text.lexer.token() == Token::Word(kind.name()));
         if kind.is_some() {
             self.text.lexer.advance()?;
         }

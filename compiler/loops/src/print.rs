@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use crate::text::Position;
 use crate::tiles::{TileDecl, TileStmt};
-use crate::{Access, Index, Kernel, LoopKind, Stmt, Term, Var};
+use crate::{Index, Kernel, LoopKind, Stmt, Term, Var};
 use onnxc_ir::graph::{DType, Dim};
 use onnxc_ir::scalar::BinaryFn;
 
@@ -15,8 +15,7 @@ impl Display for Kernel {
             writeln!(f, "  {tuned}")?;
         }
         for (buf, buffer) in self.buffers.iter() {
-            let (name, access, dtype, len) =
-                (&buffer.name, access_name(buffer.access), buffer.dtype, &buffer.len);
+            let (name, access, dtype, len) = (&buffer.name, buffer.access.name(), buffer.dtype, &buffer.len);
             writeln!(f, "  buffer {buf} {name:?} : {access} {dtype}[{len}]")?;
         }
         for (local, decl) in self.locals.iter() {
@@ -32,24 +31,6 @@ impl Display for Kernel {
         }
         Printer { kernel: self, f }.block(&self.body, 1)?;
         writeln!(f, "}}")
-    }
-}
-
-pub(super) fn access_name(access: Access) -> &'static str {
-    match access {
-        Access::Read => "read",
-        Access::Write => "write",
-        Access::ReadWrite => "readwrite",
-        Access::Frame => "frame",
-    }
-}
-
-pub(super) fn kind_name(kind: LoopKind) -> &'static str {
-    match kind {
-        LoopKind::Serial => "serial",
-        LoopKind::Parallel => "parallel",
-        LoopKind::Vector => "vector",
-        LoopKind::Unrolled => "unrolled",
     }
 }
 
@@ -75,7 +56,7 @@ impl Printer<'_, '_> {
                     write!(self.f, " step {step}")?;
                 }
                 if *kind != LoopKind::Serial {
-                    write!(self.f, " {}", kind_name(*kind))?;
+                    write!(self.f, " {}", kind.name())?;
                 }
                 writeln!(self.f, " {{")?;
                 self.block(body, depth + 1)?;

@@ -248,7 +248,7 @@ impl Verifier<'_> {
         if place.vector {
             return Err(format!("the loop over {var} is inside a vector loop"));
         }
-        let what = || format!("the {} loop over {var} in {lo}..{hi}", super::print::kind_name(kind));
+        let what = || format!("the {} loop over {var} in {lo}..{hi}", kind.name());
         let fits = match kind {
             LoopKind::Serial => true,
             LoopKind::Parallel => place.top && step == 1 && lo.as_dim().is_some() && hi.as_dim().is_some(),

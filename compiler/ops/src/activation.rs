@@ -1,7 +1,7 @@
 //! Activation functions.
 
 use super::row::*;
-use onnxc_ir::graph::Builder;
+use onnxc_ir::build::Builder;
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[

@@ -4,9 +4,10 @@ use super::AttrDefault::{Float, Int, Optional};
 use super::softmax::softmax_along;
 use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
-use onnxc_ir::graph::{Builder, DType, Dim, ValueId};
+use onnxc_ir::graph::{DType, Dim, ValueId};
 use onnxc_ir::rules::Rule;
 use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use super::row::*;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::op::Shapes;
-use onnxc_ir::graph::{Builder, Graph, MapFn, Op, Tensor};
+use onnxc_ir::graph::{Graph, MapFn, Op, Tensor};
 
 /// The magnitude up to which the plain function is accurate.
 const NEAR: f64 = (1u64 << 30) as f64;
@@ -243,7 +244,8 @@ const TWO_OVER_PI: [u64; 20] = [
 mod tests {
     use super::high_product;
     use crate::node_case::Case;
-    use onnxc_ir::graph::{Builder, Graph, Origin, Tensor};
+    use onnxc_ir::build::Builder;
+    use onnxc_ir::graph::{Graph, Origin, Tensor};
     use onnxc_ir::interp;
 
     #[test]

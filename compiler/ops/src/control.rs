@@ -15,8 +15,9 @@ use super::optional::element_of;
 use super::row::*;
 use super::{AttrKind, Body, Fork};
 use crate::Subgraph;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::op::Shapes;
-use onnxc_ir::graph::{Bounds, Builder, Def, Graph, Op, Requirement, Sym, Tensor, TensorType, Value};
+use onnxc_ir::graph::{Bounds, Def, Graph, Op, Requirement, Sym, Tensor, TensorType, Value};
 
 const CONDITION: Param = req("cond", "B");
 const BRANCHES: &[AttrDef] =

@@ -6,10 +6,11 @@ pub mod transposed;
 use super::AttrDefault::{Int, Optional, Str};
 use super::spatial::{Geometry, channels_first, channels_last, checked_extents, geometry, spatial_dims};
 use super::types::*;
-use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
+use super::{AttrDef, AttrKind, NodeCx, OpDef, attr, opt, req};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{Builder, Dim, Op, RhsLayout, ValueId};
+use onnxc_ir::graph::{Dim, Op, RhsLayout, ValueId};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn};
 
 pub const ROWS: &[OpDef] = &[
@@ -21,20 +22,23 @@ pub const ROWS: &[OpDef] = &[
     OpDef { since: 22, types: &[("T", FLOATS)], ..CONV_TRANSPOSE },
 ];
 
+/// The attributes of convolutions; [`plan`] reads them.
+pub const ATTRIBUTES: &[AttrDef] = &[
+    attr("auto_pad", Str("NOTSET")),
+    attr("dilations", Optional(AttrKind::Ints)),
+    attr("group", Int(1)),
+    attr("kernel_shape", Optional(AttrKind::Ints)),
+    attr("pads", Optional(AttrKind::Ints)),
+    attr("strides", Optional(AttrKind::Ints)),
+];
+
 const CONV: OpDef = OpDef {
     domain: "",
     name: "Conv",
     since: 1,
     inputs: &[req("X", "T"), req("W", "T"), opt("B", "T")],
     outputs: &[req("Y", "T")],
-    attributes: &[
-        attr("auto_pad", Str("NOTSET")),
-        attr("dilations", Optional(AttrKind::Ints)),
-        attr("group", Int(1)),
-        attr("kernel_shape", Optional(AttrKind::Ints)),
-        attr("pads", Optional(AttrKind::Ints)),
-        attr("strides", Optional(AttrKind::Ints)),
-    ],
+    attributes: ATTRIBUTES,
     types: &[("T", FLOATS_F16)],
     shapes: &[
         "X[N, C, D..]",

@@ -4,8 +4,9 @@ use super::conv;
 use super::row::*;
 use super::sample::{Table, Taps, arithmetic, combine, constant_dim, linear_taps, split_coordinate};
 use super::spatial::{channels_last, explicit_pads, extents, spatial_dims};
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{Builder, Op, Requirement, RhsLayout};
+use onnxc_ir::graph::{Op, Requirement, RhsLayout};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[

@@ -1,7 +1,8 @@
 //! Det: the determinant of square matrices, by elimination with pivots from the whole column.
 
 use super::row::*;
-use onnxc_ir::graph::{Builder, Graph, Op, TensorType};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{Graph, Op, TensorType};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[

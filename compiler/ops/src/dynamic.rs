@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use super::row::*;
-use onnxc_ir::graph::{MapFn, Op, Tensor, unknown_count};
+use onnxc_ir::build::unknown_count;
+use onnxc_ir::graph::{MapFn, Op, Tensor};
 
 /// The values of `dims` as an i64 vector.
 pub fn dims_vector(cx: &mut NodeCx<'_, '_>, dims: &[Dim]) -> Result<ValueId> {

@@ -4,9 +4,10 @@ use super::AttrDefault::Required;
 use super::agreement::ANY;
 use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, req, var};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{Builder, Dim, Op, Requirement, RhsLayout, ValueId};
+use onnxc_ir::graph::{Dim, Op, Requirement, RhsLayout, ValueId};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn};
 
 pub const ROWS: &[OpDef] = &[EINSUM, OpDef { since: 28, types: &[("T", NUMERIC)], ..EINSUM }];

@@ -3,8 +3,9 @@
 use super::row::*;
 use super::sample::constant_dim;
 use super::spatial::{checked_extents, explicit_pads, extents, reach};
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{Builder, Op, Requirement};
+use onnxc_ir::graph::{Op, Requirement};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[

@@ -11,8 +11,9 @@ use std::f64::consts::TAU;
 use super::dynamic::{about_axis, dims_vector, valid_or_negative};
 use super::row::*;
 use super::sample::{arithmetic, constant_dim, dim_as};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Kind, Stage};
-use onnxc_ir::graph::{Builder, Op, RhsLayout, Tensor};
+use onnxc_ir::graph::{Op, RhsLayout, Tensor};
 use onnxc_ir::rules::Rule;
 
 #[rustfmt::skip]

@@ -25,10 +25,9 @@ mod tests;
 use cranelift_entity::{EntitySet, SecondaryMap};
 
 use crate::NodeCx;
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::{
-    Builder, DType, Dim, Graph, MapFn, Node, NodeId, Op, Requirement, RhsLayout, ValueId, inverse,
-};
+use onnxc_ir::graph::{DType, Dim, Graph, MapFn, Node, NodeId, Op, Requirement, RhsLayout, ValueId, inverse};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn};
 
 /// The derivatives of the sum of `y`'s elements by each of `xs`, of the type of that one. They are computed along the nodes of the

@@ -6,7 +6,7 @@ use super::sample::{
     split_coordinate,
 };
 use super::spatial::{channels_first, channels_last, spatial_dims};
-use onnxc_ir::graph::Builder;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::dim::product;
 
 #[rustfmt::skip]

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use super::Body;
 use super::item::Item;
-use onnxc_ir::graph::{Builder, Constant, Def, Dim, Graph, OriginId, ValueId};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{Constant, Def, Dim, Graph, OriginId, ValueId};
 
 /// A body while it is written. What it takes of the graph around becomes an input behind all others.
 #[derive(Debug)]

@@ -20,9 +20,10 @@ pub mod sequence;
 use std::fmt;
 use std::sync::Arc;
 
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 pub use onnxc_ir::graph::Part;
-use onnxc_ir::graph::{Builder, DType, Dim, Tensor, TensorType, ValueId};
+use onnxc_ir::graph::{DType, Dim, Tensor, TensorType, ValueId};
 
 /// What a name of the model stands for.
 #[derive(Clone, PartialEq, Debug)]

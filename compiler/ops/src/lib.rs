@@ -7,11 +7,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use onnxc_ir::build::Builder;
+use onnxc_ir::build::unknown_count;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::claim::{Operand, printable};
-use onnxc_ir::graph::{
-    Builder, DType, Dim, Graph, Requirement, Sym, Tensor, TensorType, ValueId, unknown_count,
-};
+use onnxc_ir::graph::{DType, Dim, Graph, Requirement, Sym, Tensor, TensorType, ValueId};
 use onnxc_ir::rules::Rule;
 
 pub mod activation;
@@ -769,7 +769,7 @@ impl<'g> NodeCx<'_, 'g> {
     pub fn input_count(&self, at: usize) -> Result<usize> {
         let ty = self.b.ty(self.input(at)?);
         let count = ty.elements().as_const().and_then(|count| usize::try_from(count).ok());
-        match count.filter(|&count| count <= onnxc_ir::infer::MAX_KNOWN) {
+        match count.filter(|&count| count <= onnxc_ir::graph::MAX_KNOWN) {
             Some(count) => Ok(count),
             None => Err(self.of_input(at, unknown_count(ty))),
         }

@@ -2,7 +2,8 @@
 
 use super::row::*;
 use super::spatial::windows;
-use onnxc_ir::graph::{Builder, Op, RhsLayout, TensorType};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{Op, RhsLayout, TensorType};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[

@@ -4,8 +4,9 @@ use super::AttrDefault::{Optional, Str};
 use super::softmax::log_softmax_along;
 use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::{Builder, DType, Op, ValueId};
+use onnxc_ir::graph::{DType, Op, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 pub const ROWS: &[OpDef] = &[

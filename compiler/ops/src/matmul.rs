@@ -3,9 +3,10 @@
 use super::AttrDefault::{Float, Int};
 use super::types::*;
 use super::{NodeCx, OpDef, attr, opt, req};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{BF16, F16, F32, F64, I32, I64, U32, U64};
-use onnxc_ir::graph::{Builder, Dim, Op, RhsLayout, ValueId};
+use onnxc_ir::graph::{Dim, Op, RhsLayout, ValueId};
 use onnxc_ir::scalar::BinaryFn;
 
 pub const ROWS: &[OpDef] = &[

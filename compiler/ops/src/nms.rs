@@ -5,7 +5,8 @@
 
 use super::dynamic::true_positions;
 use super::row::*;
-use onnxc_ir::graph::{Builder, Op};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::Op;
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 
 use crate::{Attr, FAMILIES, NodeCx, OpDef, Table};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::tensor::Element;
-use onnxc_ir::graph::{Builder, DType, Dim, Graph, Origin, Symbol, Tensor, TensorType};
+use onnxc_ir::graph::{DType, Dim, Graph, Origin, Symbol, Tensor, TensorType};
 use onnxc_ir::interp;
 
 /// A node with its operands.

@@ -5,9 +5,10 @@ use super::agreement::ANY;
 use super::pool::{power, root};
 use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, normalize_axes, normalize_axis, opt, req};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{BF16, F32};
-use onnxc_ir::graph::{Builder, DType, Dim, Op, ValueId};
+use onnxc_ir::graph::{DType, Dim, Op, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 pub const ROWS: &[OpDef] = &[

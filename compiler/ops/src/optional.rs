@@ -90,7 +90,7 @@ fn element(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// The element of an optional, or what is none itself. A run in which it has none fails.
-pub fn element_of(b: &mut onnxc_ir::graph::Builder<'_>, item: &Item) -> Result<Item> {
+pub fn element_of(b: &mut onnxc_ir::build::Builder<'_>, item: &Item) -> Result<Item> {
     let Some(element) = item.element() else { return Ok(item.clone()) };
     let present = b.reshape(item.columns()[0], vec![])?;
     sequence::require_true(b, present, "the optional has no element", &[])?;

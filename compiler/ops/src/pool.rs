@@ -6,10 +6,11 @@ use super::spatial::{
 };
 use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{BF16, F16, F32, F64, I8, U8};
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{Builder, Dim, Op, Tensor, ValueId};
+use onnxc_ir::graph::{Dim, Op, Tensor, ValueId};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 pub const ROWS: &[OpDef] = &[

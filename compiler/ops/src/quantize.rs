@@ -1,18 +1,19 @@
 //! Quantization: conversions between integers and reals, and products of quantized operands, as maps around
 //! i32 contractions.
 
-use super::AttrDefault::{Int, Optional, Str};
+use super::AttrDefault::Int;
 use super::agreement::ANY;
-use super::conv::{convolve, plan};
+use super::conv::{self, convolve, plan};
 use super::matmul::product;
 use super::spatial::channels_first;
-use super::{AttrKind, NodeCx, OpDef, attr, normalize_axis, opt, req};
+use super::{NodeCx, OpDef, attr, normalize_axis, opt, req};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{
     BF16, F4E2M1, F6E2M3, F6E3M2, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, F16, F32, I2, I4, I8,
     I16, I32, U2, U4, U8, U16,
 };
-use onnxc_ir::graph::{Builder, DType, Dim, MapFn, Op, ValueId};
+use onnxc_ir::graph::{DType, Dim, MapFn, Op, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 pub const ROWS: &[OpDef] = &[
@@ -297,14 +298,7 @@ const CONV_INTEGER: OpDef = OpDef {
     since: 10,
     inputs: &[req("x", "T1"), req("w", "T2"), opt("x_zero_point", "T1"), opt("w_zero_point", "T2")],
     outputs: &[req("y", "T3")],
-    attributes: &[
-        attr("auto_pad", Str("NOTSET")),
-        attr("dilations", Optional(AttrKind::Ints)),
-        attr("group", Int(1)),
-        attr("kernel_shape", Optional(AttrKind::Ints)),
-        attr("pads", Optional(AttrKind::Ints)),
-        attr("strides", Optional(AttrKind::Ints)),
-    ],
+    attributes: conv::ATTRIBUTES,
     types: &[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I32])],
     shapes: &[
         "x[N, C, D..]",
@@ -368,14 +362,7 @@ pub const QLINEAR_CONV: OpDef = OpDef {
         opt("B", "T4"),
     ],
     outputs: &[req("y", "T3")],
-    attributes: &[
-        attr("auto_pad", Str("NOTSET")),
-        attr("dilations", Optional(AttrKind::Ints)),
-        attr("group", Int(1)),
-        attr("kernel_shape", Optional(AttrKind::Ints)),
-        attr("pads", Optional(AttrKind::Ints)),
-        attr("strides", Optional(AttrKind::Ints)),
-    ],
+    attributes: conv::ATTRIBUTES,
     types: &[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I8, U8]), ("T4", &[I32])],
     shapes: &[
         "x[N, C, D..]",

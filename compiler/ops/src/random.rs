@@ -13,8 +13,9 @@
 use super::Stream;
 use super::convert::dtype_of;
 use super::row::*;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{Builder, Op, Tensor as Data};
+use onnxc_ir::graph::{Op, Tensor as Data};
 
 mod mersenne;
 

@@ -11,9 +11,10 @@ use super::row::indices_or_fault;
 use super::sample::constant_dim;
 use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::I32;
-use onnxc_ir::graph::{Builder, DType, Dim, Graph, Op, RhsLayout, TensorType, ValueId};
+use onnxc_ir::graph::{DType, Dim, Graph, Op, RhsLayout, TensorType, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn, UnaryFn};
 
 pub const ROWS: &[OpDef] = &[

@@ -9,9 +9,10 @@ use self::resample::resample;
 use super::AttrDefault::{Float, Int, Optional, Required, Str};
 use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, normalize_axis, opt, req};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{Bool, F16, F32, F64, I32, I64};
-use onnxc_ir::graph::{Builder, Dim, Tensor, ValueId};
+use onnxc_ir::graph::{Dim, Tensor, ValueId};
 use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 
 pub const ROWS: &[OpDef] = &[

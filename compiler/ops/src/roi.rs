@@ -3,7 +3,8 @@
 use super::row::*;
 use super::sample::{Product, Table, Taps, arithmetic, combine, constant_dim, dim_as};
 use super::spatial::channels_last;
-use onnxc_ir::graph::{Builder, Graph, Op, TensorType};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{Graph, Op, TensorType};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[

@@ -5,7 +5,8 @@
 //! computed once per sample for all channels, which are then the inner loop.
 
 use super::row::*;
-use onnxc_ir::graph::{Builder, Op, Tensor};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{Op, Tensor};
 
 /// Taps per axis that samples between points have, and what outside points count for.
 pub struct Taps {

@@ -4,9 +4,10 @@ use super::AttrDefault::Int;
 use super::agreement::ANY;
 use super::types::*;
 use super::{NodeCx, OpDef, attr, normalize_axis, req};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{Builder, Op, ValueId};
+use onnxc_ir::graph::{Op, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 pub const ROWS: &[OpDef] = &[

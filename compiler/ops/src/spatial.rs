@@ -2,8 +2,9 @@
 //! kernel extents, strides, dilations and pads per spatial axis.
 
 use super::NodeCx;
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::{Builder, DType, Dim, Op, ValueId};
+use onnxc_ir::graph::{DType, Dim, Op, ValueId};
 use onnxc_ir::scalar::BinaryFn;
 
 /// Largest kernel extent, stride, dilation or pad that is taken for real: products of two stay in range.

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 
 use super::dynamic::true_positions;
 use super::row::*;
-use onnxc_ir::graph::{Builder, Op, Tensor as Data, TensorType, call};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{Op, Tensor as Data, TensorType, call};
 use onnxc_ir::infer::broadcast_shapes;
 use onnxc_runtime_support::strings::regex;
 

@@ -5,7 +5,8 @@
 
 use super::dynamic::true_positions;
 use super::row::*;
-use onnxc_ir::graph::{Builder, Graph, Op, TensorType};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{Graph, Op, TensorType};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[

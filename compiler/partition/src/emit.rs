@@ -4,14 +4,16 @@
 
 use std::collections::{HashMap, HashSet};
 
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::axes::{Share, Way, ways};
 use onnxc_ir::graph::exchange::{Exchange, Group, Rank, Transfer};
 use onnxc_ir::graph::{
-    Assumptions, Builder, Constant, DType, Def, Dim, Graph, NodeId, Op, State as Kept, Sym, TensorType,
-    Value, ValueId, dim::product, verify::verify,
+    Assumptions, Constant, DType, Def, Dim, Graph, NodeId, Op, State as Kept, Sym, TensorType, Value,
+    ValueId, dim::product,
 };
 use onnxc_ir::scalar::ReduceFn;
+use onnxc_ir::verify::verify;
 
 use crate::decide::{Given, Plan};
 use crate::layout::{Layout, State, cuts, equal, local, range, whole};

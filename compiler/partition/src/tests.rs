@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::arrangement::{Arrangement, CutAxis, Sharding};
 use onnxc_ir::graph::{
-    Builder, DType, Dim, Graph, MapFn, Op, Origin, RhsLayout, Symbol, Tensor, TensorType, Transfer, ValueId,
-    parse, print,
+    DType, Dim, Graph, MapFn, Op, Origin, RhsLayout, Symbol, Tensor, TensorType, Transfer, ValueId, parse,
+    print,
 };
 use onnxc_ir::interp;
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};

@@ -4,9 +4,10 @@
 
 use crate::Options;
 use crate::rewrite::{bodies, fixpoint, is_one, producer, rewrite, splat};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::signs::has_no_minus_zero;
-use onnxc_ir::graph::{Builder, DType, Graph, MapFn, NodeId, Op, ValueId};
+use onnxc_ir::graph::{DType, Graph, MapFn, NodeId, Op, ValueId};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 #[cfg(test)]

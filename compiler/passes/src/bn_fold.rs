@@ -15,10 +15,11 @@ use std::collections::HashSet;
 use crate::rewrite::{Uses, bodies, finite, fixpoint, is_one, producer, reshaped, rewrite, with_rank};
 use crate::steps::Spans;
 use crate::{Options, dce};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::signs::all_elements;
 use onnxc_ir::graph::{
-    Builder, Constant, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId, inverse,
+    Constant, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId, inverse,
 };
 use onnxc_ir::interp;
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};

@@ -15,9 +15,11 @@ use cranelift_entity::{EntitySet, SecondaryMap};
 use crate::Options;
 use crate::dce::sweep;
 use crate::rewrite::{replace_operands, replace_results};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
+use onnxc_ir::graph::facts::Picks;
 use onnxc_ir::graph::{
-    Builder, Constant, DType, Def, Dim, Graph, Node, NodeId, Op, OriginId, TensorType, Value, ValueId,
+    Constant, DType, Def, Dim, Graph, Node, NodeId, Op, OriginId, TensorType, Value, ValueId,
 };
 use onnxc_ir::interp::{self, Budget};
 
@@ -150,13 +152,10 @@ impl Folder<'_> {
     fn may_fail(&mut self, id: NodeId) -> Result<bool> {
         let Node { op, inputs, .. } = &self.graph.nodes[id];
         // The axes that an index picks from.
-        let axes = match op {
-            Op::Gather { axis } | Op::GatherElements { axis } | Op::ScatterElements { axis, .. } => {
-                *axis..axis + 1
-            }
-            Op::GatherNd { batch } => *batch..batch + self.coordinates(inputs[1]),
-            Op::ScatterNd { .. } => 0..self.coordinates(inputs[1]),
-            _ => return Ok(false),
+        let axes = match op.picks() {
+            None => return Ok(false),
+            Some(Picks::Index { axis }) => axis..axis + 1,
+            Some(Picks::Tuple { first }) => first..first + self.coordinates(inputs[1]),
         };
         let sizes = self.graph.ty(inputs[0]).shape.get(axes).unwrap_or_default();
         let sizes: Option<Vec<i64>> = sizes.iter().map(Dim::as_const).collect();

@@ -9,8 +9,9 @@
 //! Parts without such a form stay floats: those with an element that is not finite, and those with elements so small that their unit would
 //! not be a normal number. Their unit is infinity.
 
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, DType, MapFn, Op, Tensor, ValueId};
+use onnxc_ir::graph::{DType, MapFn, Op, Tensor, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 /// Bits of the exponent of an f32, and its value at 1.

@@ -20,8 +20,9 @@ use std::collections::{HashMap, HashSet};
 
 use crate::Options;
 use crate::rewrite::{bodies, operation, producer, rewrite, softmax};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, DType, Dim, Graph, MapFn, Node, NodeId, Op, OriginId, RhsLayout, ValueId};
+use onnxc_ir::graph::{DType, Dim, Graph, MapFn, Node, NodeId, Op, OriginId, RhsLayout, ValueId};
 use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {

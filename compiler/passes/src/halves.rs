@@ -8,8 +8,9 @@
 use crate::Options;
 use crate::integers::{LOOKS, Range, range};
 use crate::rewrite::{bodies, operation, rewrite, sum_of_products};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, DType, Graph, MapFn, NodeId, Op, ValueId};
+use onnxc_ir::graph::{DType, Graph, MapFn, NodeId, Op, ValueId};
 use onnxc_ir::scalar::BinaryFn;
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {

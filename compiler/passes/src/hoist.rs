@@ -5,10 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::{Options, dce};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{
-    Builder, Constant, DType, Def, Graph, Input, MapFn, NodeId, Op, OriginId, Value, ValueId,
-};
+use onnxc_ir::graph::{Constant, DType, Def, Graph, Input, MapFn, NodeId, Op, OriginId, Value, ValueId};
 
 /// All but conversions of bytes to more bits: as long as these stand beside the products that read them, `integers` sees that
 /// the operands are bytes.

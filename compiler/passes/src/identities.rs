@@ -5,9 +5,10 @@
 //! `ONNXC_ALL_PAIRS=1 cargo test --release -p onnxc --lib -- identities::of_pairs`.
 
 use crate::{Options, run_all};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{
-    Builder, DType, Dim, Graph, MapFn, Op, Origin, OriginId, RhsLayout, Tensor, TensorType, ValueId,
+    DType, Dim, Graph, MapFn, Op, Origin, OriginId, RhsLayout, Tensor, TensorType, ValueId,
 };
 use onnxc_ir::interp;
 use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};

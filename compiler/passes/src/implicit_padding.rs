@@ -7,9 +7,10 @@
 
 use crate::Options;
 use crate::rewrite::{bodies, operation, rewrite};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::taps::PaddedWindows;
-use onnxc_ir::graph::{Builder, DType, Dim, Graph, Node, NodeId, Op, RhsLayout, Tensor, ValueId};
+use onnxc_ir::graph::{DType, Dim, Graph, Node, NodeId, Op, RhsLayout, Tensor, ValueId};
 
 /// The least gap: about half of the rows of a tile.
 const LEAST_DILATION: usize = 6;

@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 
 use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::Graph;
-use onnxc_ir::graph::verify::verify;
+use onnxc_ir::verify::verify;
 use onnxc_machine::target::Goal;
 
 pub use pack::PackPolicy;

@@ -6,8 +6,9 @@
 
 use crate::Options;
 use crate::rewrite::{bodies, fixpoint, is_one, producer, rewrite};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, Dim, Graph, Node, NodeId, Op, RhsLayout, ValueId};
+use onnxc_ir::graph::{Dim, Graph, Node, NodeId, Op, RhsLayout, ValueId};
 use onnxc_ir::infer::broadcast_shapes;
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {

@@ -7,8 +7,9 @@
 use crate::Options;
 use crate::rewrite::{bodies, operation, reshaped, rewrite, splat};
 use crate::steps::Spans;
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, DType, Graph, MapFn, NodeId, Op, ValueId};
+use onnxc_ir::graph::{DType, Graph, MapFn, NodeId, Op, ValueId};
 use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {

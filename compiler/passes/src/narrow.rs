@@ -7,8 +7,9 @@
 
 use crate::Options;
 use crate::rewrite::{bodies, is_one, operation, rewrite, with_rank};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, Dim, Graph, MapFn, NodeId, Op, ValueId};
+use onnxc_ir::graph::{Dim, Graph, MapFn, NodeId, Op, ValueId};
 
 /// Elements of a table that are fewer are dequantized by the compiler: less work in every run.
 const FEW: i64 = 1 << 12;

@@ -10,8 +10,9 @@ use std::collections::HashMap;
 
 use crate::Options;
 use crate::rewrite::{bodies, rewrite};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, DOT_DEPTH, DType, Dim, Graph, Node, NodeId, Op, RhsLayout, Tensor, ValueId};
+use onnxc_ir::graph::{DOT_DEPTH, DType, Dim, Graph, Node, NodeId, Op, RhsLayout, Tensor, ValueId};
 use onnxc_ir::interp;
 
 /// Largest sum of the weights of one sign of a pair: products with 255 fit 16 bits.

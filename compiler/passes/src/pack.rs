@@ -8,9 +8,10 @@ use crate::products::{Known, bf16_of};
 use crate::rewrite::{bodies, rewrite};
 use crate::weights::Weights;
 use crate::{Options, hoist};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{Builder, DOT_DEPTH, DType, Dim, Graph, Node, Op, PAIR_DEPTH, RhsLayout, ValueId};
+use onnxc_ir::graph::{DOT_DEPTH, DType, Dim, Graph, Node, Op, PAIR_DEPTH, RhsLayout, ValueId};
 use onnxc_machine::target::Target;
 
 /// What a panel's width is chosen by; `None` for symbolic counts.

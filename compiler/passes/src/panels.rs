@@ -5,10 +5,11 @@
 use std::collections::HashMap;
 
 use crate::{Options, dce};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::dim::product;
 use onnxc_ir::graph::view::affine_view;
-use onnxc_ir::graph::{Builder, Dim, Graph, Growth, NodeId, Op, Panels, ValueId};
+use onnxc_ir::graph::{Dim, Graph, Growth, NodeId, Op, Panels, ValueId};
 
 pub fn run(graph: &mut Graph, _: &Options) -> Result<()> {
     if graph.states.is_empty() {
@@ -44,7 +45,7 @@ impl Columns {
             Some(Growth { axis, next, capacity, .. }) => {
                 Some(Columns { axis: *axis, count: next.clone(), room: capacity.clone() })
             }
-            // What other graphs write has no panels; see `graph::state::shared`.
+            // What other graphs write has no panels; see `state::shared` of the importer.
             None if graph.is_kept(state) && !graph.is_shared(state) => {
                 let axis = shape.len().checked_sub(2)?;
                 Some(Columns { axis, count: shape[axis].clone(), room: shape[axis].clone() })

@@ -6,8 +6,9 @@
 
 use crate::rewrite::{bodies, joined, producer, rewrite};
 use crate::{Options, dce, products};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, Dim, Graph, Node, NodeId, Op, RhsLayout, ValueId, inverse};
+use onnxc_ir::graph::{Dim, Graph, Node, NodeId, Op, RhsLayout, ValueId, inverse};
 
 /// Most channels of an image that is read in planes: each has its own rows in the first-level cache.
 const FEW: i64 = 4;

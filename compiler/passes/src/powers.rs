@@ -7,9 +7,10 @@
 
 use crate::Options;
 use crate::rewrite::{bodies, rewrite, splat};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::signs::are_clear;
-use onnxc_ir::graph::{Builder, MapFn, Node, NodeId, Op, ValueId};
+use onnxc_ir::graph::{MapFn, Node, NodeId, Op, ValueId};
 use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 
 pub fn run(graph: &mut onnxc_ir::graph::Graph, options: &Options) -> Result<()> {

@@ -17,9 +17,10 @@ use std::collections::HashMap;
 use crate::rewrite::{bodies, producer, rewrite, splat};
 use crate::weights::Weights;
 use crate::{Options, Precision};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::dim::volume;
-use onnxc_ir::graph::{Builder, DType, Dim, Graph, MapFn, Node, NodeId, Op, PAIR_DEPTH, RhsLayout, ValueId};
+use onnxc_ir::graph::{DType, Dim, Graph, MapFn, Node, NodeId, Op, PAIR_DEPTH, RhsLayout, ValueId};
 
 /// Terms of a sum, and columns of a product, from which on it is one of bf16.
 const LEAST_TERMS: i64 = 16;
@@ -297,7 +298,7 @@ mod tests {
             let rounded = interp::run(&after, &inputs).unwrap();
             pack::run(&mut after, &options).unwrap();
             dce::run(&mut after, &options).unwrap();
-            onnxc_ir::graph::verify::verify(&after).unwrap();
+            onnxc_ir::verify::verify(&after).unwrap();
             let packed = interp::run(&after, &inputs).unwrap();
             let depths = after.order.iter().filter_map(|&node| match &after.nodes[node].op {
                 Op::Contract { rhs, .. } => rhs.panels().map(|(_, depth, _)| depth),

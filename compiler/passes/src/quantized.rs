@@ -15,8 +15,9 @@ mod moved;
 use crate::integers::{self, LOOKS, Range};
 use crate::rewrite::{bodies, is_one, operation, reshaped, rewrite, splat, sum_of_products, with_rank};
 use crate::{Options, PackPolicy, steps};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, DType, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId};
+use onnxc_ir::graph::{DType, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 /// Operations between a product and what dequantizes its operand.

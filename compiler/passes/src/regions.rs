@@ -11,8 +11,9 @@ use std::collections::{HashMap, HashSet};
 
 use crate::rewrite::{bodies, inherit, is_one, producer, replace_operands, replace_results, reshape_groups};
 use crate::{Options, dce};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::{Builder, Dim, Graph, Node, NodeId, Op, OriginId, RhsLayout, ValueId};
+use onnxc_ir::graph::{Dim, Graph, Node, NodeId, Op, OriginId, RhsLayout, ValueId};
 
 /// Of a region with more than this share of an axis, in eighths, all is computed: sizes stay as even as they are.
 const MOST_EIGHTHS: i64 = 7;

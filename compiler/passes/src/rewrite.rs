@@ -6,8 +6,9 @@ use std::ops::Range;
 use cranelift_entity::SecondaryMap;
 
 use crate::{Options, Pass};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, Constant, Def, Dim, Graph, MapFn, Node, NodeId, Op, ValueId};
+use onnxc_ir::graph::{Constant, Def, Dim, Graph, MapFn, Node, NodeId, Op, ValueId};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 /// Uses of each value by live nodes and outputs.

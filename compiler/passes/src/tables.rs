@@ -10,10 +10,11 @@ use crate::Options;
 use crate::constants::definition;
 use crate::rewrite::{bodies, rewrite};
 use crate::weights::holds;
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{
-    Builder, Constant, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId,
-    code_shift, codes_per_word,
+    Constant, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId, code_shift,
+    codes_per_word,
 };
 use onnxc_ir::scalar::{BinaryFn, ReduceFn};
 

@@ -4,9 +4,10 @@
 use cranelift_entity::PrimaryMap;
 
 use crate::{Options, run_all};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{
-    Builder, DType, Dim, Graph, MapFn, Op, Origin, OriginId, RhsLayout, Tensor, TensorType, ValueId,
+    DType, Dim, Graph, MapFn, Op, Origin, OriginId, RhsLayout, Tensor, TensorType, ValueId,
 };
 use onnxc_ir::interp;
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};

@@ -10,8 +10,9 @@ use std::ops::Range;
 
 use crate::rewrite::{Readers, bodies, is_one, producer, readers, reshape_groups, rewrite};
 use crate::{Options, dce};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, Dim, Graph, NodeId, Op, ValueId};
+use onnxc_ir::graph::{Dim, Graph, NodeId, Op, ValueId};
 
 /// Nodes between the reshapes, at most.
 const MOST: usize = 64;

@@ -7,8 +7,9 @@
 //! on, is what the steps of a part share.
 
 use crate::constants::definition;
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, DOT_DEPTH, DType, Dim, Graph, MapFn, Op, Tensor, ValueId, code_shift};
+use onnxc_ir::graph::{DOT_DEPTH, DType, Dim, Graph, MapFn, Op, Tensor, ValueId, code_shift};
 use onnxc_ir::interp;
 use onnxc_ir::scalar::{BinaryFn, ReduceFn};
 

@@ -12,10 +12,11 @@ use crate::integers::{self, Bytes, LOOKS, Range};
 use crate::pack::Rates;
 use crate::rewrite::{bodies, producer, rewrite};
 use crate::{Options, dce, products};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::dim::product;
 use onnxc_ir::graph::{
-    Builder, Constant, DType, Def, Dim, Graph, Node, NodeId, Op, PAIR_DEPTH, RhsLayout, Tensor, ValueId,
+    Constant, DType, Def, Dim, Graph, Node, NodeId, Op, PAIR_DEPTH, RhsLayout, Tensor, ValueId,
 };
 use onnxc_ir::interp;
 use onnxc_ir::winograd::{KERNEL, Matrices, growth, matrices, tiles};

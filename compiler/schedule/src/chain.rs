@@ -5,7 +5,7 @@
 
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 
-use crate::groups::Grouping;
+use crate::grouper::Grouping;
 use crate::{ALIGN, Group, GroupId, GroupKind, estimate_at};
 use onnxc_ir::graph::dim::product;
 use onnxc_ir::graph::{DType, Dim, Graph, NodeId, Op, TensorType, ValueId};

@@ -8,93 +8,17 @@
 //! Nearly all groups have one output, computed from everything they read, so they cannot form a cycle;
 //! `rows` checks reachability for the others. At the end, `chain` makes one group of the three of an attention.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 
-use crate::scratch;
-use crate::{Group, GroupId, GroupKind, Options, chain, estimate};
+use crate::grouper::{Grouper, Grouping, Unit};
+use crate::{Group, GroupKind, Options, chain, scratch};
 use onnxc_ir::error::{Error, Result, Stage};
+use onnxc_ir::graph::facts::{KernelForm, Need};
 use onnxc_ir::graph::view::compose;
-use onnxc_ir::graph::{Dim, Graph, MapFn, NodeId, Op, Sym, ValueId};
-use onnxc_ir::scalar::{BinaryFn, UnaryFn};
+use onnxc_ir::graph::{Dim, Graph, NodeId, Op, ValueId};
 
-/// Nodes in one kernel, and buffers it reads, beyond which no more is inlined.
-pub(super) const MAX_NODES: usize = 64;
-pub(super) const MAX_INPUTS: usize = 24;
 /// Elements of a concatenation up to which it is a chain of selects in its reader.
 const SMALL_CONCAT: i64 = 1024;
-
-/// The result of the schedule's first step.
-pub(super) struct Grouping {
-    pub groups: PrimaryMap<GroupId, Group>,
-    pub controls: Vec<NodeId>,
-    /// Data symbols that live nodes and outputs mention.
-    pub symbols: Vec<Sym>,
-    pub materialised: SecondaryMap<ValueId, bool>,
-    /// `alias[r] = s`: `r` is a reshape of the materialised `s`.
-    pub alias: SecondaryMap<ValueId, Option<ValueId>>,
-}
-
-impl Grouping {
-    /// The value that owns a value's bytes.
-    pub fn storage(&self, mut value: ValueId) -> ValueId {
-        while let Some(of) = self.alias[value] {
-            value = of;
-        }
-        value
-    }
-
-    /// Data symbols of the values between some and the storages that they are views of: what is assumed of these sizes is what
-    /// a view has the bytes of its storage by.
-    pub fn view_symbols(&self, graph: &Graph, values: &[ValueId]) -> BTreeSet<Sym> {
-        let mut found = BTreeSet::new();
-        for &value in values {
-            let mut value = value;
-            while let Some(of) = self.alias[value] {
-                found.extend(graph.producer(value).into_iter().flat_map(|node| graph.data_symbols(node)));
-                value = of;
-            }
-        }
-        found
-    }
-}
-
-/// Nodes that will be one kernel (or one scan): `claimed` are its own, in topological order; inlined ones join
-/// when groups are closed.
-pub(super) struct Unit {
-    /// `None`: control flow or a call, which the host program carries out.
-    pub kind: Option<GroupKind>,
-    pub anchor: NodeId,
-    pub claimed: Vec<NodeId>,
-    /// Nodes so far, inlined ones included.
-    pub size: usize,
-    /// Operands that no node of the unit computes so far.
-    pub reads: EntitySet<ValueId>,
-    pub read_count: usize,
-}
-
-pub(super) type UnitId = usize;
-
-/// Facts about a graph, and the decisions made so far.
-pub(super) struct Grouper<'g> {
-    pub graph: &'g Graph,
-    /// Nodes that the outputs need, in topological order, and each one's place in it.
-    pub live: Vec<NodeId>,
-    pub position: SecondaryMap<NodeId, u32>,
-    /// Live nodes that read a value, each once, in topological order.
-    pub users: SecondaryMap<ValueId, Vec<NodeId>>,
-    /// Values that define the data symbols of a node: they must be there before its kernel starts.
-    pub needs: SecondaryMap<NodeId, Vec<ValueId>>,
-    pub defines_sizes: SecondaryMap<ValueId, bool>,
-    pub is_output: SecondaryMap<ValueId, bool>,
-    /// Values that must have a buffer regardless of their readers.
-    pub forced: SecondaryMap<ValueId, bool>,
-    pub unit_of: SecondaryMap<NodeId, Option<UnitId>>,
-    pub units: Vec<Unit>,
-    /// First and last position of each rows unit; those that overlap as one.
-    pub rows_spans: BTreeMap<u32, u32>,
-}
 
 /// Groups of a graph.
 pub(super) fn group(graph: &Graph, options: Options) -> Result<Grouping> {
@@ -121,76 +45,7 @@ pub(super) fn group(graph: &Graph, options: Options) -> Result<Grouping> {
     Ok(grouping)
 }
 
-impl<'g> Grouper<'g> {
-    fn new(graph: &'g Graph) -> Grouper<'g> {
-        let mut needed: EntitySet<NodeId> = EntitySet::new();
-        let mut stack: Vec<ValueId> = graph.outputs.iter().map(|(_, value)| *value).collect();
-        stack.extend(graph.output_needs());
-        while let Some(value) = stack.pop() {
-            if let Some(node) = graph.producer(value)
-                && needed.insert(node)
-            {
-                stack.extend(&graph.nodes[node].inputs);
-                stack.extend(graph.needs(node));
-            }
-        }
-        let live: Vec<NodeId> = graph.order.iter().copied().filter(|&node| needed.contains(node)).collect();
-        let mut grouper = Grouper {
-            graph,
-            position: SecondaryMap::new(),
-            users: SecondaryMap::new(),
-            needs: SecondaryMap::new(),
-            defines_sizes: SecondaryMap::new(),
-            is_output: SecondaryMap::new(),
-            forced: SecondaryMap::new(),
-            unit_of: SecondaryMap::new(),
-            units: Vec::new(),
-            rows_spans: BTreeMap::new(),
-            live,
-        };
-        for (at, &node) in grouper.live.iter().enumerate() {
-            grouper.position[node] = at as u32;
-            for &input in &graph.nodes[node].inputs {
-                if grouper.users[input].last() != Some(&node) {
-                    grouper.users[input].push(node);
-                }
-            }
-            grouper.needs[node] = graph.needs(node);
-        }
-        for value in graph.data_sources() {
-            grouper.defines_sizes[value] = true;
-            grouper.forced[value] = true;
-        }
-        for (_, value) in &graph.outputs {
-            grouper.is_output[*value] = true;
-            grouper.forced[*value] = true;
-        }
-        grouper
-    }
-
-    pub fn op(&self, node: NodeId) -> &'g Op {
-        &self.graph.nodes[node].op
-    }
-
-    pub fn inputs(&self, node: NodeId) -> &'g [ValueId] {
-        &self.graph.nodes[node].inputs
-    }
-
-    /// The first result of a node; all nodes but controls and sorts have one.
-    pub fn out(&self, node: NodeId) -> ValueId {
-        self.graph.nodes[node].outputs[0]
-    }
-
-    /// Elements of a value, symbols at their typical size.
-    pub fn elements(&self, value: ValueId) -> i64 {
-        estimate(&self.graph.ty(value).elements())
-    }
-
-    /// Whether the decisions so far give a value a buffer for certain.
-    pub fn has_buffer(&self, value: ValueId) -> bool {
-        self.forced[value] || self.graph.producer(value).is_none()
-    }
-
+impl Grouper<'_> {
     /// Materialises the panels of a right-hand side: what is beneath the views that repeat them for a batch, that cut a
     /// matrix into them, or that take the first ones.
     fn force_panels(&mut self, mut value: ValueId) {
@@ -250,51 +105,37 @@ impl<'g> Grouper<'g> {
     fn force_operands(&mut self) {
         for at in 0..self.live.len() {
             let node = self.live[at];
-            let inputs = self.inputs(node);
-            match self.op(node) {
-                Op::Contract { rhs, .. } => {
-                    inputs[2..].iter().for_each(|&other| self.forced[other] = true);
-                    self.force_affine(inputs[0]);
-                    match rhs.panels() {
-                        Some((_, depth, _)) => {
-                            self.force_panels(inputs[1]);
-                            // Several steps are read at once.
-                            if depth > 1 && !self.has_steps_side_by_side(inputs[0]) {
-                                self.forced[inputs[0]] = true;
-                            }
+            let (op, inputs) = (self.op(node), self.inputs(node));
+            for (operand, &value) in inputs.iter().enumerate() {
+                self.forced[value] |= op.need(operand) == Need::Buffer;
+            }
+            for (operand, &value) in inputs.iter().enumerate() {
+                match op.need(operand) {
+                    Need::Expression | Need::Buffer => {}
+                    Need::Unpadded => self.force_pad(value),
+                    Need::Strided => self.force_affine(value),
+                    Need::StridedUnpadded => {
+                        self.force_pad(value);
+                        self.force_affine(value);
+                    }
+                    Need::Panels { depth } => {
+                        self.force_panels(value);
+                        // Several steps are read at once.
+                        if depth > 1 && !self.has_steps_side_by_side(inputs[0]) {
+                            self.forced[inputs[0]] = true;
                         }
-                        None => self.force_affine(inputs[1]),
                     }
                 }
-                Op::Pack { .. } => self.force_affine(inputs[0]),
-                Op::Dequantize { .. } => inputs.iter().for_each(|&input| self.forced[input] = true),
-                Op::WinogradInput { .. } | Op::WinogradOutput { .. } => {
-                    self.force_pad(inputs[0]);
-                    self.force_affine(inputs[0]);
+            }
+            if op.fills_buffers() {
+                for &value in &self.graph.nodes[node].outputs {
+                    self.forced[value] = true;
                 }
-                Op::Scan { .. } | Op::If { .. } | Op::Call(_) | Op::External(_) | Op::Exchange(_) => {
-                    for &value in inputs.iter().chain(&self.graph.nodes[node].outputs) {
-                        self.forced[value] = true;
-                    }
-                }
-                // Both results are where the elements taken so far are kept.
-                Op::Sort { .. } => {
-                    for &value in &self.graph.nodes[node].outputs {
-                        self.forced[value] = true;
-                    }
-                }
-                Op::Gather { .. } | Op::GatherElements { .. } | Op::GatherNd { .. } => {
-                    self.force_pad(inputs[0]);
-                }
-                Op::Window { kernel, .. } if kernel.iter().any(|&size| size > 1) => {
-                    self.force_pad(inputs[0]);
-                }
-                // In an expression, each element of the result reads an element of every operand.
-                Op::Pad { .. } | Op::Concat { .. } if self.may_lack_elements(node) => {
-                    let joined = self.out(node);
-                    self.forced[joined] = true;
-                }
-                _ => {}
+            }
+            // In an expression, each element of the result reads an element of every operand.
+            if self.may_lack_elements(node) {
+                let joined = self.out(node);
+                self.forced[joined] = true;
             }
         }
     }
@@ -344,27 +185,6 @@ impl<'g> Grouper<'g> {
         }
     }
 
-    /// Makes a unit of nodes (in topological order).
-    pub fn claim(&mut self, kind: Option<GroupKind>, anchor: NodeId, claimed: Vec<NodeId>) -> UnitId {
-        let id = self.units.len();
-        let mut unit = Unit { kind, anchor, size: 0, claimed, reads: EntitySet::new(), read_count: 0 };
-        for &node in &unit.claimed {
-            self.unit_of[node] = Some(id);
-        }
-        for at in 0..unit.claimed.len() {
-            let node = unit.claimed[at];
-            for &input in &self.graph.nodes[node].inputs {
-                let inside = self.graph.producer(input).is_some_and(|from| self.unit_of[from] == Some(id));
-                if !inside && unit.reads.insert(input) {
-                    unit.read_count += 1;
-                }
-            }
-        }
-        unit.size = unit.claimed.len();
-        self.units.push(unit);
-        id
-    }
-
     /// Units of the primitives that are alone.
     fn claim_rest(&mut self) {
         for at in 0..self.live.len() {
@@ -372,23 +192,14 @@ impl<'g> Grouper<'g> {
             if self.unit_of[node].is_some() {
                 continue;
             }
-            let kind = match self.op(node) {
-                Op::Scan { .. } | Op::If { .. } | Op::Call(_) | Op::External(_) | Op::Exchange(_) => None,
-                Op::Contract { .. } => Some(GroupKind::Contract),
-                Op::WinogradOutput { .. } => Some(GroupKind::Winograd),
-                Op::Reduce { .. } => Some(GroupKind::Reduce),
-                Op::ArgReduce { .. }
-                | Op::Cumulate { .. }
-                | Op::Pack { .. }
-                | Op::WinogradInput { .. }
-                | Op::Sort { .. }
-                | Op::Suppress { .. }
-                | Op::Append { .. }
-                | Op::Leaves(_)
-                | Op::ScatterElements { .. }
-                | Op::ScatterNd { .. } => Some(GroupKind::Single),
-                Op::Concat { .. } if !self.inlines_concat(node) => Some(GroupKind::Single),
-                _ => continue,
+            let kind = match self.op(node).form() {
+                KernelForm::Hosted => None,
+                KernelForm::Contract => Some(GroupKind::Contract),
+                KernelForm::Winograd => Some(GroupKind::Winograd),
+                KernelForm::Reduce => Some(GroupKind::Reduce),
+                KernelForm::Nest => Some(GroupKind::Single),
+                KernelForm::Joined if !self.inlines_concat(node) => Some(GroupKind::Single),
+                KernelForm::Joined | KernelForm::Padded | KernelForm::Expression => continue,
             };
             self.claim(kind, node, vec![node]);
         }
@@ -401,11 +212,6 @@ impl<'g> Grouper<'g> {
             && self.elements(out) <= SMALL_CONCAT
             && self.users[out].len() == 1
             && matches!(self.op(self.users[out][0]), Op::Map(_))
-    }
-
-    /// Whether a value leaves a set of nodes: something else reads it, or it must have a buffer.
-    pub fn escapes(&self, value: ValueId, inside: &dyn Fn(NodeId) -> bool) -> bool {
-        self.forced[value] || self.users[value].iter().any(|&user| !inside(user))
     }
 
     /// Adds to each unit the inlined nodes behind it.
@@ -490,33 +296,5 @@ impl<'g> Grouper<'g> {
             .collect();
         let (stages, scratch, settings) = (vec![], Dim::ZERO, Default::default());
         Ok(Group { kind, nodes, anchor: unit.anchor, inputs, outputs, stages, scratch, settings })
-    }
-}
-
-/// Whether a function costs far more than the load and store of an element.
-pub(super) fn is_expensive(function: MapFn) -> bool {
-    match function {
-        MapFn::Unary(function) => !matches!(
-            function,
-            UnaryFn::Neg
-                | UnaryFn::Abs
-                | UnaryFn::Sign
-                | UnaryFn::Ceil
-                | UnaryFn::Floor
-                | UnaryFn::Round
-                | UnaryFn::Trunc
-                | UnaryFn::Not
-                | UnaryFn::BitNot
-                | UnaryFn::IsNan
-                | UnaryFn::IsPosInf
-                | UnaryFn::IsNegInf
-        ),
-        MapFn::Binary(function) => matches!(
-            function,
-            BinaryFn::Div | BinaryFn::Mod | BinaryFn::Rem | BinaryFn::Pow | BinaryFn::Atan2
-        ),
-        MapFn::Compare(_) | MapFn::Select | MapFn::MulAdd | MapFn::Cast { .. } | MapFn::Bitcast { .. } => {
-            false
-        }
     }
 }

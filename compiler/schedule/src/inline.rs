@@ -14,7 +14,8 @@ use cranelift_entity::SecondaryMap;
 
 use crate::GroupKind;
 use crate::estimate;
-use crate::groups::{Grouper, MAX_INPUTS, MAX_NODES, UnitId, is_expensive};
+use crate::grouper::{Grouper, MAX_INPUTS, MAX_NODES, UnitId, is_expensive};
+use onnxc_ir::graph::facts::{KernelForm, Readings};
 use onnxc_ir::graph::{Dim, NodeId, Op, ValueId};
 
 /// The expression of a value down to buffers, were everything between inlined.
@@ -183,8 +184,8 @@ impl Grouper<'_> {
                         own
                     } else {
                         self.forced[out] = true;
-                        let kind = match self.op(node) {
-                            Op::Pad { .. } | Op::Concat { .. } => GroupKind::Single,
+                        let kind = match self.op(node).form() {
+                            KernelForm::Padded | KernelForm::Joined => GroupKind::Single,
                             _ => GroupKind::Map,
                         };
                         let unit = self.claim(Some(kind), node, vec![node]);
@@ -216,17 +217,15 @@ impl Grouper<'_> {
     /// Where operand number `operand` is evaluated when its reader is at `site`.
     fn through(&self, sites: &mut Sites, node: NodeId, operand: usize, value: ValueId, site: Site) -> Site {
         let out = self.out(node);
-        let grows = self.elements(out) > self.elements(value);
-        let (step, repeated) = match self.op(node) {
+        let repeated = match self.op(node).readings(operand) {
+            Readings::Once => false,
+            Readings::Spread => self.elements(out) > self.elements(value),
+            Readings::Again => true,
+        };
+        let step = match self.op(node) {
             Op::Map(_) if self.graph.ty(value).shape == self.graph.ty(out).shape => return site,
-            Op::Map(_) => (Step::Broadcast(self.graph.ty(out).shape.clone()), grows),
-            Op::Gather { .. } | Op::GatherElements { .. } | Op::GatherNd { .. } => {
-                (Step::Operand(node, operand), operand == 0 || grows)
-            }
-            Op::Expand { .. } | Op::Window { .. } => (Step::Operand(node, operand), grows),
-            Op::ScatterNd { .. } => (Step::Operand(node, operand), operand == 1),
-            Op::Pad { .. } => (Step::Operand(node, operand), operand == 1),
-            _ => (Step::Operand(node, operand), false),
+            Op::Map(_) => Step::Broadcast(self.graph.ty(out).shape.clone()),
+            _ => Step::Operand(node, operand),
         };
         let path = sites.path(site.path, step);
         let views = site.views + u32::from(self.op(node).is_view());

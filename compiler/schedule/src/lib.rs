@@ -8,6 +8,7 @@
 mod chain;
 mod check;
 mod cost;
+mod grouper;
 mod groups;
 mod inline;
 mod memory;

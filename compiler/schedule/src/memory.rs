@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cranelift_entity::{EntitySet, SecondaryMap};
 
-use crate::groups::Grouping;
+use crate::grouper::Grouping;
 use crate::offsets::{Block, assign};
 use crate::order::Task;
 use crate::{

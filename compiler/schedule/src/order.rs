@@ -6,7 +6,7 @@ use cranelift_entity::SecondaryMap;
 use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use crate::groups::Grouping;
+use crate::grouper::Grouping;
 use crate::{Bodies, GroupId, control_scratch, estimate};
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::{Graph, NodeId, Sym, ValueId};

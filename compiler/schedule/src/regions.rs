@@ -1,7 +1,7 @@
 //! Epilogues: the elementwise nodes that a contraction or a reduction computes on its result while the result
 //! is in registers.
 
-use crate::groups::Grouper;
+use crate::grouper::Grouper;
 use crate::inline::EPILOGUE_OPS;
 use crate::{GroupKind, estimate};
 use onnxc_ir::graph::{Dim, NodeId, Op, ValueId};

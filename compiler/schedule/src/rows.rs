@@ -3,7 +3,7 @@
 
 use cranelift_entity::EntitySet;
 
-use crate::groups::{Grouper, MAX_INPUTS, MAX_NODES, is_expensive};
+use crate::grouper::{Grouper, MAX_INPUTS, MAX_NODES, is_expensive};
 use crate::inline::{Tree, is_cheap};
 use crate::{Group, GroupKind};
 use onnxc_ir::graph::{Dim, Graph, MOST_DIGITS, Node, NodeId, Op, ValueId};

@@ -1,7 +1,8 @@
 //! Graphs for tests of schedules, and of what runs them.
 
 use cranelift_entity::EntityRef;
-use onnxc_ir::graph::{Builder, DType, Dim, Graph, Op, OriginId, RhsLayout, Symbol, TensorType, ValueId};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{DType, Dim, Graph, Op, OriginId, RhsLayout, Symbol, TensorType, ValueId};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 use proptest::prelude::*;
 

@@ -7,7 +7,8 @@ use super::testing::*;
 use super::*;
 mod chain;
 
-use onnxc_ir::graph::{Builder, DType, RhsLayout, Symbol, TensorType};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{DType, RhsLayout, Symbol, TensorType};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 fn planned(graph: &Graph) -> Program {

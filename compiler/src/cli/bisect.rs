@@ -21,8 +21,9 @@ use crate::cli::session::{Loaded, Problems, Session, native_options, one, usage}
 use crate::cli::shapes::{self, Given};
 use crate::native::{self, kernel::LoadedKernel};
 use onnxc_backend::{Backends, Built, vector};
+use onnxc_ir::borders;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{DType, Dim, Graph, NodeId, Sym, Tensor, ValueId, borders};
+use onnxc_ir::graph::{DType, Dim, Graph, NodeId, Sym, Tensor, ValueId};
 use onnxc_ir::interp;
 use onnxc_loops::Kernel;
 use onnxc_loops::program::{self, Kernels, Ran};

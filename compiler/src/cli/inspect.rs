@@ -6,10 +6,9 @@ use crate::cli::report::facts::{self, Level};
 use crate::cli::session::{Problems, Progress, Session, one};
 use crate::{EntryFrontend, Frontend, Options};
 use onnxc_import as import;
+use onnxc_import::state;
 use onnxc_ir::graph::external::{self, Function, Role};
-use onnxc_ir::graph::{
-    AnyRank, Constant, DType, Def, Dim, Graph, NodeId, Op, State, TensorType, ValueId, state,
-};
+use onnxc_ir::graph::{AnyRank, Constant, DType, Def, Dim, Graph, NodeId, Op, State, TensorType, ValueId};
 use onnxc_ir::winograd::KERNEL;
 use onnxc_object::host::lower::state::StateLayout;
 use onnxc_proto::{AttributeProto, GraphProto, ModelProto};

@@ -8,8 +8,8 @@ use onnxc_proto::{MapProto, OptionalProto, SequenceProto, TensorProto};
 
 use crate::cli::values::{Map, Value};
 use crate::files::io_error;
+use onnxc_ir::borders::pack_bits;
 use onnxc_ir::error::{Error, Kind, Result, Stage};
-use onnxc_ir::graph::borders::pack_bits;
 use onnxc_ir::graph::{DType, Tensor};
 
 /// Numbers of `SequenceProto.DataType`, which are those of `OptionalProto.DataType` too.

@@ -4,8 +4,9 @@ use bytes::Bytes;
 use onnxc_runtime_support::abi;
 
 use super::{Block, Memory, no_memory, usage};
+use onnxc_ir::borders;
 use onnxc_ir::error::{Error, Kind, Result, Stage};
-use onnxc_ir::graph::{DType, Tensor, borders};
+use onnxc_ir::graph::{DType, Tensor};
 
 /// The data of one input or output.
 pub struct Buffer {

@@ -196,7 +196,7 @@ pub fn imported(model: &ModelProto) -> Result<Graph, Skip> {
     };
     let import = onnxc_import::import(model, &ImportOptions::default(), &NoExternalData, onnxc::operators())
         .map_err(failed)?;
-    onnxc_ir::graph::verify::verify(&import.graph).map_err(failed)?;
+    onnxc_ir::verify::verify(&import.graph).map_err(failed)?;
     Ok(import.graph)
 }
 

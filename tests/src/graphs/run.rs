@@ -6,7 +6,8 @@ use std::ffi::{CStr, c_void};
 use std::sync::Mutex;
 
 use onnxc::native::{ALIGNMENT, Block, Memory, Model, Models, Placement};
-use onnxc_ir::graph::{DType, Tensor, borders};
+use onnxc_ir::borders;
+use onnxc_ir::graph::{DType, Tensor};
 use onnxc_runtime_support::{Options as RunOptions, Status, abi};
 
 /// How each of the two runs is made. As floats the poisons are a large negative number and a NaN.

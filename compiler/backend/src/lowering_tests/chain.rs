@@ -4,9 +4,8 @@ use std::collections::HashMap;
 
 use crate::Backends;
 use crate::codegen::testing::Runnable;
-use onnxc_ir::graph::{
-    Builder, DType, Dim, Graph, Op, Origin, OriginId, RhsLayout, Sym, Tensor, TensorType, ValueId,
-};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{DType, Dim, Graph, Op, Origin, OriginId, RhsLayout, Sym, Tensor, TensorType, ValueId};
 use onnxc_ir::interp;
 use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use onnxc_loops as loops;

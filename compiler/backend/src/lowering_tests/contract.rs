@@ -7,10 +7,11 @@ use cranelift_entity::EntityRef;
 use crate::Backends;
 use crate::codegen::Code;
 use crate::codegen::testing::Runnable;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::dim::Sym;
 use onnxc_ir::graph::tensor::Element;
 use onnxc_ir::graph::{
-    Builder, DOT_DEPTH, DType, Dim, Graph, Op, Origin, RhsLayout, Symbol, Tensor, TensorType, codes_per_word,
+    DOT_DEPTH, DType, Dim, Graph, Op, Origin, RhsLayout, Symbol, Tensor, TensorType, codes_per_word,
 };
 use onnxc_ir::interp;
 use onnxc_loops as loops;

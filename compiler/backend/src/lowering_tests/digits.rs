@@ -1,8 +1,9 @@
 //! Products of codes with left-hand sides as digits, compiled and run, against the evaluator and sums in f64.
 
 use super::contract::{byte_targets, noise, run};
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::{
-    Builder, DType, Dim, Graph, MOST_DIGITS, Op, Origin, RhsLayout, Tensor, TensorType, code_shift,
+    DType, Dim, Graph, MOST_DIGITS, Op, Origin, RhsLayout, Tensor, TensorType, code_shift,
 };
 use onnxc_ir::interp;
 use onnxc_loops::lower::lower;

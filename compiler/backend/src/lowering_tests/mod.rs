@@ -7,10 +7,9 @@ use crate::codegen::testing::Runnable;
 #[cfg(all(target_arch = "x86_64", unix))]
 use crate::leaf;
 use crate::vector;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::op::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
-use onnxc_ir::graph::{
-    Builder, DType, Dim, Graph, Op, Origin, OriginId, RhsLayout, Sym, Tensor, TensorType, ValueId,
-};
+use onnxc_ir::graph::{DType, Dim, Graph, Op, Origin, OriginId, RhsLayout, Sym, Tensor, TensorType, ValueId};
 use onnxc_ir::interp;
 use onnxc_loops as loops;
 use onnxc_loops::program::{Execute, Kernels};

@@ -1,9 +1,10 @@
 //! Attention as ONNX Runtime's optimizer writes it, in floats and quantized.
 
 use super::{BYTES, DOMAIN, FLOATS};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{F16, F32, I32, I64};
-use onnxc_ir::graph::{Builder, DType, Dim, Requirement, ValueId};
+use onnxc_ir::graph::{DType, Dim, Requirement, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn};
 use onnxc_ops::AttrDefault::{Int, Optional, Required};
 use onnxc_ops::attention::{heads, merged_heads, scores, weighted};

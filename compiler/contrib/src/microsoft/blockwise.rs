@@ -2,11 +2,12 @@
 //! product of reals or after a gather.
 
 use super::DOMAIN;
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{
     BF16, F4E2M1, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F16, F32, I4, I32, I64, U4, U8,
 };
-use onnxc_ir::graph::{Builder, Dim, Op, Requirement, Tensor, ValueId};
+use onnxc_ir::graph::{Dim, Op, Requirement, Tensor, ValueId};
 use onnxc_ir::scalar::BinaryFn;
 use onnxc_ops::AttrDefault::{Int, Required};
 use onnxc_ops::matmul::product;

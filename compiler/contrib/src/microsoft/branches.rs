@@ -4,9 +4,10 @@
 //! Streams are `[.., C, H]`, or `[.., C * H]` where `num_branches` is C.
 
 use super::{FLOATS, own};
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::F32;
+use onnxc_ir::graph::Op;
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{Builder, Op};
 use onnxc_ops::norm::by_root_mean_square;
 use onnxc_ops::row::*;
 

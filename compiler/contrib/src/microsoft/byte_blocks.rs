@@ -3,9 +3,10 @@
 
 use super::blockwise::{ascending, real_product, unpacked};
 use super::own;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{BF16, F16, F32, I8, I64, U8, U16, U32};
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{Builder, MapFn, Op, Requirement, Tensor};
+use onnxc_ir::graph::{MapFn, Op, Requirement, Tensor};
 use onnxc_ops::row::*;
 
 #[rustfmt::skip]

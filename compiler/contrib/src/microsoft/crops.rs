@@ -1,7 +1,8 @@
 //! CropAndResize: regions of images, sampled on grids that share the corners of the region.
 
 use super::own;
-use onnxc_ir::graph::{Builder, Op};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::Op;
 use onnxc_ops::grid::sampled;
 use onnxc_ops::row::*;
 use onnxc_ops::sample::{Table, Taps, combine, constant_dim, dim_as, linear_taps, split_coordinate};

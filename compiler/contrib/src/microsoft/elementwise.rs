@@ -1,10 +1,11 @@
 //! Conversions between integers and reals, and functions of quantised elements: reals in between.
 
 use super::{BYTES, DOMAIN, quantized, real, scalar, shifted};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{Bool, F16, F32, I4, I8, I16, I32, U4, U8, U16};
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{Builder, DType, Dim, ValueId};
+use onnxc_ir::graph::{DType, Dim, ValueId};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 use onnxc_ops::AttrDefault::{Float, Int, Optional, Required};
 use onnxc_ops::activation::leaky_relu_of;

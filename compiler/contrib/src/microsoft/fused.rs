@@ -3,10 +3,10 @@
 
 use super::gates::shaped_as;
 use super::{DOMAIN, own};
-use onnxc_ir::graph::Builder;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{F16, F32, F64, I8, I32, I64, U8, U32, U64};
 use onnxc_ops::activation::swish_of;
-use onnxc_ops::conv::biased;
+use onnxc_ops::conv::{self, biased};
 use onnxc_ops::matmul::{gemm, scaled_product};
 use onnxc_ops::pool::max_pool_of;
 use onnxc_ops::recurrent::Activation;
@@ -154,14 +154,7 @@ const NHWC_CONV: OpDef = OpDef {
     since: 1,
     inputs: &[req("X", "T"), req("W", "T"), opt("B", "T")],
     outputs: &[req("Y", "T")],
-    attributes: &[
-        string("auto_pad", "NOTSET"),
-        optional("dilations", Ints),
-        int("group", 1),
-        optional("kernel_shape", Ints),
-        optional("pads", Ints),
-        optional("strides", Ints),
-    ],
+    attributes: conv::ATTRIBUTES,
     types: &[("T", &[F16, F32, F64])],
     shapes: &[
         "X[_, D.., C]",

@@ -1,7 +1,8 @@
 //! Elementwise functions with a bias, a gate or a residual, as ONNX Runtime's optimizers join them.
 
 use super::{FLOATS, own};
-use onnxc_ir::graph::{Builder, Requirement};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::Requirement;
 use onnxc_ops::activation::{exact_gelu, fast_gelu, softplus_of, swish, swish_of};
 use onnxc_ops::matmul::product;
 use onnxc_ops::row::*;

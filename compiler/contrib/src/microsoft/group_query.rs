@@ -6,9 +6,10 @@
 
 use super::integer_cache::form;
 use super::{DOMAIN, FLOATS};
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{BF16, F8E4M3FN, F16, F32, I8, I32, I64, U8};
 use onnxc_ir::graph::claim::V;
-use onnxc_ir::graph::{Builder, Op, Requirement};
+use onnxc_ir::graph::{Op, Requirement};
 use onnxc_ops::AttrDefault::{Float, Int, Optional, Required, Str};
 use onnxc_ops::attention::{cache, heads, merged_heads, rotated, scores, weighted};
 use onnxc_ops::row::{

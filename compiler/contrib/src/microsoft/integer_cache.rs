@@ -2,7 +2,7 @@
 
 use super::blockwise::unpacked;
 use super::group_query::both;
-use onnxc_ir::graph::Builder;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{F32, I8, U8};
 use onnxc_ops::quantize::saturated;
 use onnxc_ops::row::{

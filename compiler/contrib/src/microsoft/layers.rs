@@ -1,9 +1,10 @@
 //! Embeddings, layer normalization and Gelu as ONNX Runtime's optimizer writes them, in floats and quantized.
 
 use super::{BYTES, DOMAIN, FLOATS, real};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::DType::{BF16, F16, F32, F64, I32};
-use onnxc_ir::graph::{Builder, Dim, Op, ValueId};
+use onnxc_ir::graph::{Dim, Op, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use onnxc_ops::AttrDefault::{Float, Optional, Str};
 use onnxc_ops::activation::fast_gelu;

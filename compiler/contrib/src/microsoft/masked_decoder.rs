@@ -3,8 +3,9 @@
 use super::attention::{Masked, Masks};
 use super::group_query::{both, count, with_tokens};
 use super::own;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{F16, F32, I32, I64};
-use onnxc_ir::graph::{Builder, Op, Requirement};
+use onnxc_ir::graph::{Op, Requirement};
 use onnxc_ops::attention::heads;
 use onnxc_ops::row::*;
 

@@ -36,9 +36,10 @@ pub mod training;
 pub mod windows;
 pub mod words;
 
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::DType::{BF16, F16, F32, I8, U8};
-use onnxc_ir::graph::{Builder, DType, ValueId};
+use onnxc_ir::graph::{DType, ValueId};
 use onnxc_ir::scalar::BinaryFn;
 use onnxc_ops::quantize::{is_zero, saturated};
 use onnxc_ops::row::row;

@@ -4,9 +4,10 @@
 use super::blockwise::{ascending, unpacked};
 use super::gates::limited;
 use super::{FLOATS, own};
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{BF16, F8E4M3FN, F8E8M0, F16, F32, U8};
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{Builder, Graph, Op, TensorType};
+use onnxc_ir::graph::{Graph, Op, TensorType};
 use onnxc_ops::activation::{fast_gelu, swish_of};
 use onnxc_ops::row::*;
 use onnxc_ops::softmax::softmax_along;

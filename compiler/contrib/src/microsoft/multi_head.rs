@@ -3,7 +3,7 @@
 use super::attention::{Masked, Masks};
 use super::group_query::{both, count};
 use super::{DOMAIN, FLOATS};
-use onnxc_ir::graph::Builder;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{F32, I32};
 use onnxc_ops::AttrDefault::{Int, Optional, Required};
 use onnxc_ops::attention::heads;

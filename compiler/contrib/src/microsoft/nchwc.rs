@@ -5,8 +5,8 @@
 
 use super::fused::conv_activation;
 use super::gates::shaped_as;
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Kind;
-use onnxc_ir::graph::Builder;
 use onnxc_ops::conv::biased;
 use onnxc_ops::pool::{averaged, max_pool_of};
 use onnxc_ops::resize::enlarged;

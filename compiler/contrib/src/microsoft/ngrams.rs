@@ -4,8 +4,9 @@
 use super::linear::capacity;
 use super::own;
 use super::sequences::{Carried, Sequences};
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{I32, I64};
-use onnxc_ir::graph::{Builder, Op, Requirement, Tensor};
+use onnxc_ir::graph::{Op, Requirement, Tensor};
 use onnxc_ops::row::*;
 
 #[rustfmt::skip]

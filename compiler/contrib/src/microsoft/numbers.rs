@@ -2,8 +2,9 @@
 //! are finite.
 
 use super::{BYTES, own, shifted};
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
-use onnxc_ir::graph::{Builder, MapFn, Op};
+use onnxc_ir::graph::{MapFn, Op};
 use onnxc_ops::matmul::product;
 use onnxc_ops::row::*;
 use onnxc_ops::types::{FLOATS, FLOATS_F16};

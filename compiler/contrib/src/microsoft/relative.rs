@@ -1,8 +1,9 @@
 //! Biases of attention by relative position, and tokens without those that pad them.
 
 use super::DOMAIN;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{F16, F32, I32, I64};
-use onnxc_ir::graph::{Builder, Op};
+use onnxc_ir::graph::Op;
 use onnxc_ops::AttrDefault::{Int, Required};
 use onnxc_ops::attention::heads;
 use onnxc_ops::matmul::product;

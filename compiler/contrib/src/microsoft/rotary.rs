@@ -1,7 +1,7 @@
 //! Rotary position embedding as ONNX Runtime's exporters write it.
 
 use super::{DOMAIN, FLOATS};
-use onnxc_ir::graph::Builder;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{F16, F32, I64};
 use onnxc_ir::graph::{Requirement, Tensor};
 use onnxc_ops::AttrDefault::{Optional, Required};

@@ -1,7 +1,8 @@
 //! Sequences of unlike lengths that lie one behind the other along the first axis, as servers pack the requests of a batch.
 
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::I64;
-use onnxc_ir::graph::{Builder, Op, Requirement};
+use onnxc_ir::graph::{Op, Requirement};
 use onnxc_ops::row::*;
 
 /// Sequences `0..count` of `tokens` tokens in all; the numbers are i64.

@@ -2,8 +2,9 @@
 
 use super::group_query::{both, operands, with_tokens};
 use super::{FLOATS, own};
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{Bool, I32, I64};
-use onnxc_ir::graph::{Builder, Op};
+use onnxc_ir::graph::Op;
 use onnxc_ops::attention::{cache, merged_heads, rotated, scores, weighted};
 use onnxc_ops::row::*;
 use onnxc_ops::softmax::softmax_along;

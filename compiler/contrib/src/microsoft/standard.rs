@@ -2,7 +2,8 @@
 //! transforms.
 
 use super::own;
-use onnxc_ir::graph::{Builder, Graph, Op, Requirement, TensorType};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{Graph, Op, Requirement, TensorType};
 use onnxc_ops::conv::transposed::conv_transpose;
 use onnxc_ops::det::Pivot;
 use onnxc_ops::fourier::of_reals;

@@ -2,10 +2,11 @@
 //! There these write into their inputs; here what they would write is an output.
 
 use super::own;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{BF16, F16, F32, F64, I32, I64};
-use onnxc_ir::graph::{Builder, Op};
+use onnxc_ir::graph::Op;
 use onnxc_ops::activation::{exact_gelu, fast_gelu, swish_of};
-use onnxc_ops::conv::{convolve, plan};
+use onnxc_ops::conv::{self, convolve, plan};
 use onnxc_ops::gradient::pulled_back;
 use onnxc_ops::loss::likelihood_loss;
 use onnxc_ops::norm::batch_normalization;
@@ -22,15 +23,6 @@ const OF_Y: &[Param] = &[req("dY", "T"), req("Y", "T")];
 const SAME_X: &[&str] = &["dY[S..]", "X[S..]"];
 const SAME_Y: &[&str] = &["dY[S..]", "Y[S..]"];
 const S: &[Kind] = &[Kind::Sequence];
-
-const CONV: &[AttrDef] = &[
-    string("auto_pad", "NOTSET"),
-    optional("dilations", Ints),
-    int("group", 1),
-    optional("kernel_shape", Ints),
-    optional("pads", Ints),
-    optional("strides", Ints),
-];
 
 const MAX_POOL: &[AttrDef] = &[
     string("auto_pad", "NOTSET"),
@@ -111,8 +103,8 @@ pub const ROWS: &[OpDef] = &[
         &[req("X_grad", "T"), req("scale_grad", "T"), req("bias_grad", "T")], &[float("epsilon", 1e-5)], T,
         &["dY[N, C, R..]", "X[N, C, R..]", "scale[C]", "mean[C]", "inv_std[C]"], batch_gradient,
         "The derivatives of BatchNormalization in training, by the statistics of the batch"),
-    own("ConvGrad", &[req("dY", "T"), req("X", "T"), req("W", "T")], &[opt("dX", "T"), req("dW", "T"), opt("dB", "T")], CONV,
-        T, &["X[N, C, D..]", "W[M, G, K..]", "len(K) = len(D)", "C = G * group"], convolution, "The derivatives of Conv"),
+    own("ConvGrad", &[req("dY", "T"), req("X", "T"), req("W", "T")], &[opt("dX", "T"), req("dW", "T"), opt("dB", "T")],
+        conv::ATTRIBUTES, T, &["X[N, C, D..]", "W[M, G, K..]", "len(K) = len(D)", "C = G * group"], convolution, "The derivatives of Conv"),
     OpDef { domain: "", since: 9, ..own("MaxPoolGrad", &[req("dY", "T"), req("Indices", "I")], DX, MAX_POOL, T_I,
         &["dY[R..]", "Indices[R..]"], max_pool, "The derivative of MaxPool, by its indices") },
     OpDef { domain: "", since: 9, ..own("AveragePoolGrad", &[req("dY", "T")], DX, AVERAGE_POOL, T, ANY, average_pool,

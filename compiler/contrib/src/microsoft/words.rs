@@ -1,8 +1,9 @@
 //! Operators of com.microsoft for words of characters, for tokens of drafts, and for paths through costs.
 
 use super::own;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{Bool, F32, I32, I64};
-use onnxc_ir::graph::{Builder, Op, Requirement, RhsLayout, Tensor};
+use onnxc_ir::graph::{Op, Requirement, RhsLayout, Tensor};
 use onnxc_ops::control::written::Written;
 use onnxc_ops::pool::pool_geometry;
 use onnxc_ops::row::*;

@@ -3,7 +3,8 @@
 
 use super::scores::Transform;
 use super::{DOMAIN, Data, NUMBERS, class_labels, f32s, labels_at, matrix};
-use onnxc_ir::graph::{Builder, Graph, Op, TensorType};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{Graph, Op, TensorType};
 use onnxc_ops::row::*;
 
 pub const ROWS: &[OpDef] = &[

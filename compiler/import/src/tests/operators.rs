@@ -138,7 +138,7 @@ mod models {
             ..Default::default()
         });
         let graph = imported(&model).unwrap();
-        assert!(onnxc_ir::graph::verify::verify(&graph).is_ok());
+        assert!(onnxc_ir::verify::verify(&graph).is_ok());
         let text = graph.to_string();
         assert!(text.contains("\"seed\" = seed"), "{text}");
         assert_eq!(onnxc_ir::graph::parse::parse(&text).unwrap().to_string(), text);
@@ -169,7 +169,7 @@ mod models {
         let model =
             build::model(22, graph(vec![value("n", i64s, &[] as &[&str])], vec![repeat], vec![untyped("y")]));
         let graph = imported(&model).unwrap();
-        assert!(onnxc_ir::graph::verify::verify(&graph).is_ok());
+        assert!(onnxc_ir::verify::verify(&graph).is_ok());
         let run = |seed: u64| {
             let count = Tensor::from_slice(&[], &[5i64]);
             interp::run_seeded(&graph, &[count], seed, &mut |_, _| {}).unwrap().remove(0)
@@ -184,8 +184,7 @@ mod models {
 
     #[test]
     fn broken_seeds_are_told() {
-        let of =
-            |text: &str| onnxc_ir::graph::verify::verify(&onnxc_ir::graph::parse::parse(text).unwrap()).err();
+        let of = |text: &str| onnxc_ir::verify::verify(&onnxc_ir::graph::parse::parse(text).unwrap()).err();
         let text = |dims: &str| {
             format!(
                 "graph \"g\" {{\n  symbol s0 \"seed\" = seed\n  input v0 \"x\" : f32[{dims}]\n  return v0 \"y\"\n}}\n"

@@ -10,7 +10,7 @@ use onnxc_proto::{GraphProto, NodeProto, TensorProto};
 use super::names::{is_exact, matches};
 use super::optimizer::Parameter;
 use crate::normal_domain;
-use crate::order::free_names;
+use crate::scope::free_names;
 use crate::scope::{bodies, definers};
 use crate::usage;
 

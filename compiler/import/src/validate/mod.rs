@@ -17,9 +17,9 @@ use onnxc_proto::{
     TypeProto, ValueInfoProto,
 };
 
-use super::check::{Opsets, plain_opsets};
 use super::diagnostics::{LISTED, Log};
 use super::function::function_key;
+use super::opsets::{Opsets, plain_opsets};
 use super::scope::bodies;
 use super::types::negative_size;
 use super::{FunctionKey, NEWEST, domain_name, normal_domain};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use onnxc_proto::{GraphProto, StringStringEntryProto, TrainingInfoProto, ValueInfoProto};
 
 use super::{Names, Place, Role, Validator, malformed};
-use crate::check::Opsets;
+use crate::opsets::Opsets;
 use onnxc_ir::rules::Rule;
 
 impl<'m> Validator<'m> {

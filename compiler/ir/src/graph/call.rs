@@ -11,7 +11,7 @@ use onnxc_runtime_images as images;
 use onnxc_runtime_support::strings;
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Builder, DType, Dim, Op, TensorType, ValueId};
+use crate::graph::{DType, Dim, TensorType};
 
 /// Types of parameters and results of functions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -205,17 +205,4 @@ pub const LARGE_IMAGE: &str =
 /// The function with a name in the text form.
 pub fn named(name: &str) -> Option<&'static Function> {
     FUNCTIONS.iter().copied().find(|function| function.name == name)
-}
-
-impl Builder<'_> {
-    /// Calls a function of the runtime.
-    pub fn call(
-        &mut self,
-        function: &'static Function,
-        inputs: &[ValueId],
-        numbers: Vec<Dim>,
-        result: TensorType,
-    ) -> Result<ValueId> {
-        self.emit1(Op::Call(Call { function, numbers, result }), inputs)
-    }
 }

@@ -2,13 +2,11 @@
 //!
 //! Every value is defined once, by an input, a constant or a node; `order` is a topological order of
 //! the live nodes. Passes change nodes in place and rebuild `order`; dead nodes simply leave it. This module
-//! holds the data structure, its text form and its verifier. It knows no ONNX operator.
+//! holds the data structure and its text form. It knows no ONNX operator.
 
 pub mod arrangement;
 mod assumption;
 pub mod axes;
-pub mod borders;
-pub mod build;
 pub mod call;
 pub mod claim;
 pub mod data;
@@ -16,13 +14,14 @@ pub mod dim;
 pub mod dtype;
 pub mod exchange;
 pub mod external;
+pub mod facts;
 pub mod op;
+mod order;
 pub mod parse;
 mod part;
 pub mod print;
 pub mod select;
 pub mod signs;
-mod sizes;
 pub mod state;
 pub mod strings;
 pub mod taps;
@@ -30,7 +29,6 @@ pub mod tensor;
 #[cfg(test)]
 mod tests;
 pub mod trees;
-pub mod verify;
 pub mod view;
 
 use std::collections::{BTreeMap, HashSet};
@@ -42,7 +40,6 @@ use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::scalar::UnaryFn;
 
 pub use assumption::{Assumption, Assumptions, Relation, Requirement};
-pub use build::Builder;
 pub use call::Call;
 pub use claim::Claim;
 pub use data::{Bounds, DataSymbol};
@@ -52,7 +49,6 @@ pub use exchange::{Exchange, Group, Rank, Transfer};
 pub use external::External;
 pub use op::{DOT_DEPTH, MOST_DIGITS, MapFn, Op, PAIR_DEPTH, RhsLayout, code_shift, codes_per_word, inverse};
 pub use part::Part;
-pub use sizes::unknown_count;
 pub use state::{Growth, Panels, State};
 pub use strings::Strings;
 pub use tensor::Tensor;
@@ -75,6 +71,13 @@ entity_impl!(OriginId, "o");
 
 /// Bytes of an address space of today's processors.
 pub const MAX_BYTES: i64 = 1 << 47;
+
+/// Most elements for which known values are tracked: shapes and index vectors, not weights.
+pub const MAX_KNOWN: usize = 1024;
+
+/// Deepest nesting of graphs, the outermost one counted. Walks of a graph recurse into its bodies: a graph is only as deep as the caller's
+/// stack allows, see [`onnxc_import::Limits::nesting`], and never deeper than this.
+pub const MAX_NESTING: usize = 512;
 
 /// Axes of a tensor: operations and loops on them take time and stack by axis.
 const MAX_RANK: usize = 128;
@@ -251,7 +254,7 @@ pub struct Graph {
     pub assumptions: Assumptions,
     /// `metadata_props` of the model.
     pub metadata: Vec<(String, String)>,
-    /// Types that callers know of inputs, by number, whose elements are packed or strings; see [`borders`].
+    /// Types that callers know of inputs, by number, whose elements are packed or strings; see [`borders`](crate::borders).
     pub packed_inputs: BTreeMap<usize, TensorType>,
     /// The same of outputs.
     pub packed_outputs: BTreeMap<usize, TensorType>,

@@ -1,7 +1,8 @@
 //! The closed set of primitives. Below the operator table nothing else exists: passes, schedule and
 //! loops never see an ONNX operator name.
 //!
-//! Every primitive states its shape rule here; `graph::build` enforces it and `graph::verify` rechecks.
+//! Every primitive states its shape rule here, and in `facts` what it is. `infer` enforces the rule as `build` adds nodes, and
+//! `verify` rechecks it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -106,7 +107,7 @@ pub enum Op {
     /// Elementwise function of 1 to 3 inputs, broadcast against each other as in NumPy.
     Map(MapFn),
     /// `x` reduced over `axes` (sorted, distinct), which stay with size 1. An empty axis gives the identity. Sums and
-    /// products are computed in their own type; [`super::Builder::reduce`] widens f16 and bf16.
+    /// products are computed in their own type; [`crate::build::Builder::reduce`] widens f16 and bf16.
     Reduce { op: ReduceFn, axes: Vec<usize> },
     /// Index along `axis` of the first (`last`: last) extreme element, i64; the axis stays with size 1. A NaN is more
     /// extreme than any number; an empty axis gives 0.
@@ -249,45 +250,6 @@ impl Op {
         Op::Scan { body, trip, conditional: false, states, scans, reverse, shapes }
     }
 
-    /// Whether a run may do without a body: that of a choice, or of a loop that may not turn once. What such a body needs
-    /// of sizes is checked before it runs, and only then.
-    pub fn may_skip_bodies(&self) -> bool {
-        match self {
-            Op::If { .. } => true,
-            Op::Scan { trip, conditional, .. } => *conditional || trip.bounds().0.is_none_or(|low| low < 1),
-            _ => false,
-        }
-    }
-
-    /// Whether the second operand is indices that must lie within the first one.
-    pub fn takes_indices(&self) -> bool {
-        matches!(
-            self,
-            Op::Gather { .. }
-                | Op::GatherElements { .. }
-                | Op::GatherNd { .. }
-                | Op::ScatterElements { .. }
-                | Op::ScatterNd { .. }
-        )
-    }
-
-    /// Whether elements of the results are computed from those of the operands, rather than chosen or moved.
-    pub fn computes(&self) -> bool {
-        match self {
-            Op::Map(function) => !matches!(function, MapFn::Select | MapFn::Bitcast { .. }),
-            Op::Reduce { .. }
-            | Op::ArgReduce { .. }
-            | Op::Contract { .. }
-            | Op::Dequantize { .. }
-            | Op::WinogradInput { .. }
-            | Op::WinogradOutput { .. }
-            | Op::Cumulate { .. }
-            | Op::Leaves(_) => true,
-            Op::ScatterElements { combine, .. } | Op::ScatterNd { combine } => combine.is_some(),
-            _ => false,
-        }
-    }
-
     /// Name in the text form, in `inspect` and in profiles.
     pub fn name(&self) -> &'static str {
         match self {
@@ -333,25 +295,6 @@ impl Op {
         }
     }
 
-    /// Dims among the operation's attributes.
-    pub fn dims(&self) -> Vec<&Dim> {
-        match self {
-            Op::Reshape { shape } | Op::Expand { shape } | Op::Iota { shape, .. } => shape.iter().collect(),
-            Op::Slice { starts, sizes, .. } => starts.iter().chain(sizes).collect(),
-            Op::Pad { lo, hi } | Op::ImplicitPad { lo, hi } => lo.iter().chain(hi).collect(),
-            Op::DimValues { dims } => dims.iter().collect(),
-            Op::Contract { rhs, .. } => rhs.panels().map(|(.., n)| n).into_iter().collect(),
-            Op::Sort { take, .. } | Op::Suppress { take } => vec![take],
-            Op::Append { at, .. } => vec![at],
-            Op::Scan { trip, shapes, .. } => shapes.values().flatten().chain([trip]).collect(),
-            Op::If { shapes, .. } => shapes.values().flatten().collect(),
-            Op::Call(call) => call.numbers.iter().chain(&call.result.shape).collect(),
-            Op::External(external) => external.dims().collect(),
-            Op::Exchange(exchange) => exchange.ty.shape.iter().collect(),
-            _ => vec![],
-        }
-    }
-
     /// The graphs inside the operation.
     pub fn bodies(&self) -> &[Graph] {
         match self {
@@ -373,23 +316,5 @@ impl Op {
     /// Whether graphs are inside the operation.
     pub fn is_control(&self) -> bool {
         !self.bodies().is_empty()
-    }
-
-    /// Whether the host program carries it out, rather than a kernel.
-    pub fn is_hosted(&self) -> bool {
-        self.is_control() || matches!(self, Op::Call(_) | Op::External(_) | Op::Exchange(_))
-    }
-
-    /// Whether the result only rearranges elements of the input, with addresses affine in the index.
-    pub fn is_view(&self) -> bool {
-        matches!(
-            self,
-            Op::Reshape { .. }
-                | Op::Transpose { .. }
-                | Op::Expand { .. }
-                | Op::Slice { .. }
-                | Op::ImplicitPad { .. }
-                | Op::Window { .. }
-        )
     }
 }

@@ -30,7 +30,7 @@
 //! A value is defined before it is used. Numbers of values and origins are kept; numbers that the text skips
 //! become unused constants and empty origins. A body (of `scan`) may use the symbols of the graphs around
 //! it. `#` and a hash stands for data that was left out, which cannot be read back. The parser checks the
-//! form; `graph::verify` checks the types.
+//! form; `verify` checks the types.
 
 pub mod lexer;
 mod operation;
@@ -43,7 +43,6 @@ use bytes::Bytes;
 use cranelift_entity::EntityRef;
 
 use crate::error::Result;
-use crate::graph::build::known_elements;
 use crate::graph::claim::V;
 use crate::graph::data::Says;
 use crate::graph::dim::Sym;
@@ -106,7 +105,7 @@ fn unused_value() -> Value {
     Value {
         name: String::new(),
         ty: TensorType::new(DType::Bool, vec![Dim::ZERO]),
-        known: known_elements(&tensor),
+        known: tensor.known_elements(),
         def: Def::Const(Constant::Data(tensor)),
     }
 }
@@ -374,7 +373,7 @@ impl Parser<'_> {
             Value {
                 name,
                 ty: TensorType::new(tensor.dtype, shape),
-                known: self.known(known_elements(&tensor))?,
+                known: self.known(tensor.known_elements())?,
                 def: Def::Const(Constant::Data(tensor)),
             }
         } else {

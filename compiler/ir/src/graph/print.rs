@@ -5,7 +5,6 @@
 
 use std::fmt::{self, Write};
 
-use crate::graph::build::known_elements;
 use crate::graph::data::Says;
 use crate::graph::op::Shapes;
 use crate::graph::{
@@ -214,7 +213,7 @@ impl Printer<'_> {
     /// Known elements, where they are not those that the definition implies.
     fn known(&mut self, value: &Value) -> fmt::Result {
         let implied = match &value.def {
-            Def::Const(Constant::Data(tensor)) => known_elements(tensor),
+            Def::Const(Constant::Data(tensor)) => tensor.known_elements(),
             _ => None,
         };
         match &value.known {

@@ -2,7 +2,7 @@
 //!
 //! Where a model is imported, a string tensor is one as ONNX has it. Before any pass all strings of a graph become i64:
 //! places in the table of a run, which begins with the constants of the model. What lies at the borders is converted by
-//! calls of the runtime, see [`borders`](super::borders).
+//! calls of the runtime, see [`borders`](crate::borders).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

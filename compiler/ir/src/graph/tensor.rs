@@ -1,8 +1,10 @@
 //! Dense tensor values: constants of the graph, and what the reference evaluator computes.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
-use crate::graph::DType;
+use crate::graph::{DType, Dim, MAX_KNOWN};
 
 /// A dense tensor in row-major order, little endian, one element per [`DType::size`] bytes (sub-byte types
 /// unpacked, one per byte; bools 0 or 1). The data may be a slice of a mapped model file. Strings are their ends, in bytes
@@ -191,5 +193,23 @@ impl Tensor {
             DType::BF16 => self.values::<half::bf16>().into_iter().map(f64::from).collect(),
             _ => return None,
         })
+    }
+
+    /// The elements of a small integer or bool tensor, or of a small float tensor that holds integers only.
+    pub fn known_elements(&self) -> Option<Arc<[Dim]>> {
+        if self.len() > MAX_KNOWN {
+            return None;
+        }
+        if let Some(values) = self.to_i64s() {
+            return Some(values.into_iter().map(Dim::from).collect());
+        }
+        let exact = |value: f64| {
+            (value.fract() == 0.0 && value.abs() < 1e15 && (value != 0.0 || value.is_sign_positive()))
+                .then_some(Dim::from(value as i64))
+        };
+        match self.dtype {
+            DType::F32 | DType::F64 => self.to_f64s()?.into_iter().map(exact).collect(),
+            _ => None,
+        }
     }
 }

@@ -131,7 +131,8 @@ fn reshape(from: &[Dim], to: &[Dim], strides: &[Dim]) -> Option<Vec<Dim>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Builder, DType, OriginId, Sym, Symbol, TensorType};
+    use crate::build::Builder;
+    use crate::graph::{DType, OriginId, Sym, Symbol, TensorType};
     use cranelift_entity::EntityRef;
 
     fn dims(sizes: &[i64]) -> Vec<Dim> {

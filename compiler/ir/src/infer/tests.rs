@@ -276,7 +276,7 @@ fn branches_give_equally_many_results() {
   return v1 "y"
 }"#;
     let found = match crate::graph::parse::parse(text) {
-        Ok(graph) => format!("{:?}", crate::graph::verify::verify(&graph)),
+        Ok(graph) => format!("{:?}", crate::verify::verify(&graph)),
         Err(error) => error.to_string(),
     };
     assert!(found.contains("bodies of 1 and of 2 results"), "{found}");

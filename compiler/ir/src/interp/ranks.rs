@@ -5,8 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use onnxc_runtime_support::ranks::{Communicator, World, status};
 
-use super::{movement, run::run_as};
+use super::run_as;
 use crate::error::{Error, Kind, Result, Stage};
+use crate::eval::movement;
 use crate::graph::exchange::{Ranks, reduction};
 use crate::graph::{Exchange, Graph, Tensor, Transfer};
 

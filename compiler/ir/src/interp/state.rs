@@ -1,9 +1,10 @@
 //! Graphs with states. The evaluator takes the tensors that a run finds and gives those that it leaves, however much room a
 //! caller has for more: [`before`] puts the former where there is room, [`after`] takes the latter out.
 
-use super::movement;
-use super::run::{Symbols, usage};
+use super::Symbols;
 use crate::error::Result;
+use crate::eval::movement;
+use crate::eval::run::usage;
 use crate::graph::{Dim, Graph, Growth, Tensor};
 
 fn growths(graph: &Graph) -> impl Iterator<Item = (usize, &Growth)> {

@@ -12,7 +12,8 @@ use super::picks::{self, Range};
 use crate::{Access, Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::claim::{V, printable};
-use onnxc_ir::graph::{DType, Dim, Graph, NodeId, Op, ValueId};
+use onnxc_ir::graph::facts::Picks;
+use onnxc_ir::graph::{DType, Dim, Graph, NodeId, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn};
 use onnxc_machine::target::Target;
 use onnxc_schedule::{Group, GroupKind};
@@ -83,13 +84,9 @@ impl Checked {
             let depth = graph.ty(node.inputs[1]).shape.last()?.as_const()?;
             usize::try_from(depth).ok()
         };
-        let (extents, is_tuple) = match &node.op {
-            Op::Gather { axis } | Op::GatherElements { axis } | Op::ScatterElements { axis, .. } => {
-                (data(*axis, 1), false)
-            }
-            Op::GatherNd { batch } => (data(*batch, depth()?), true),
-            Op::ScatterNd { .. } => (data(0, depth()?), true),
-            _ => return None,
+        let (extents, is_tuple) = match node.op.picks()? {
+            Picks::Index { axis } => (data(axis, 1), false),
+            Picks::Tuple { first } => (data(first, depth()?), true),
         };
         let picks = node.inputs[1];
         let range = match is_tuple {

@@ -100,7 +100,8 @@ fn is_all(graph: &Graph, value: ValueId, size: &Dim) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onnxc_ir::graph::{Builder, DType, Origin, OriginId, Tensor, TensorType};
+    use onnxc_ir::build::Builder;
+    use onnxc_ir::graph::{DType, Origin, OriginId, Tensor, TensorType};
 
     #[test]
     fn clamped_indices_are_inside() {

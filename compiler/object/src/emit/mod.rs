@@ -158,6 +158,17 @@ fn lower_all<'g>(
     Ok((model, all))
 }
 
+/// The header of the lowered programs, and what their runs need `options->allocate` for, if anything.
+fn interface(programs: &[Source<'_>], all: &[Lowered<'_>]) -> (String, Option<String>) {
+    let header = header::text(programs.iter().zip(all).map(|(source, lowered)| header::Described {
+        graph: source.graph,
+        plan: &lowered.plan,
+        name: &lowered.program.name,
+        is_own: source.suffix.is_empty(),
+    }));
+    (header, all.iter().find_map(|lowered| lowered.plan.dynamic.needs_allocator.clone()))
+}
+
 /// Makes an object of one or several scheduled graphs, which have their states in common. The first is the model's own. Errors are those of
 /// [`lower`], a target without object format, and states that would lie elsewhere in each program.
 pub fn emit(programs: &[Source<'_>], target: &Target, options: &Options) -> Result<Artifact> {
@@ -223,13 +234,7 @@ pub fn emit(programs: &[Source<'_>], target: &Target, options: &Options) -> Resu
         stack_bytes: object.stack_bytes,
         workspace_bytes: all[0].plan.workspace.as_const(),
     };
-    let header = header::text(programs.iter().zip(&all).map(|(source, lowered)| header::Described {
-        graph: source.graph,
-        plan: &lowered.plan,
-        name: &lowered.program.name,
-        is_own: source.suffix.is_empty(),
-    }));
-    let needs_allocator = all.iter().find_map(|lowered| lowered.plan.dynamic.needs_allocator.clone());
+    let (header, needs_allocator) = interface(programs, &all);
     // Profiles are of the model's own program.
     let steps = std::mem::take(&mut all[0].steps);
     let part = |(source, lowered): (&Source<'_>, Lowered<'_>)| weights::Part {
@@ -259,7 +264,8 @@ fn same_state((first, own): (&Plan, &Graph), (plan, source): (&Plan, &Source<'_>
 }
 
 /// The contents of a program's weights, little-endian as all that is interpreted.
-pub(crate) fn weight_bytes(graph: &Graph, plan: &Plan) -> Result<Vec<u8>> {
+pub fn weight_bytes(graph: &Graph, lowered: &Lowered<'_>) -> Result<Vec<u8>> {
+    let plan = &lowered.plan;
     weights::bytes(graph, &plan.weights, plan.weight_bytes, Endianness::Little)
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use target_lexicon::Endianness;
 
 use crate::emit::weights::{self, Part};
-use crate::emit::{Options, Source, descriptor, header, lower_all, run_symbol};
+use crate::emit::{Options, Source, descriptor, interface, lower_all, run_symbol};
 use crate::host::StepInfo;
 use crate::host::ir::{FunctionKind, Program};
 use crate::host::lower::{KernelUse, Lowered};
@@ -69,13 +69,7 @@ pub fn outline<'g>(programs: &[Source<'g>], order: Endianness, options: &Options
         return Err(Error::internal(Stage::Emit, "a model without programs"));
     };
     let (name, all) = lower_all(own, programs, options)?;
-    let header = header::text(programs.iter().zip(&all).map(|(source, lowered)| header::Described {
-        graph: source.graph,
-        plan: &lowered.plan,
-        name: &lowered.program.name,
-        is_own: source.suffix.is_empty(),
-    }));
-    let needs_allocator = all.iter().find_map(|lowered| lowered.plan.dynamic.needs_allocator.clone());
+    let (header, needs_allocator) = interface(programs, &all);
     let weight_bytes = all.last().map_or(0, |last| last.plan.weight_bytes);
     let workspace_bytes = all[0].plan.workspace.as_const();
     let (mut outlined, mut weights, mut steps) = (vec![], vec![], None);

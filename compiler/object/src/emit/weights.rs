@@ -15,8 +15,8 @@ use crate::emit::data::Data;
 use crate::emit::object::Finished;
 use crate::host::lower::internal;
 use crate::host::lower::layout::{Weight, WeightSource};
+use onnxc_ir::borders::stored_default;
 use onnxc_ir::error::{Error, Kind, Result, Stage};
-use onnxc_ir::graph::borders::stored_default;
 use onnxc_ir::graph::{DType, Graph, NodeId};
 use onnxc_ir::interp;
 
@@ -225,8 +225,9 @@ mod tests {
     use super::*;
     use crate::emit::{self, Options};
     use onnxc_backend as backend;
+    use onnxc_ir::build::Builder;
     use onnxc_ir::graph;
-    use onnxc_ir::graph::{Builder, Dim, Origin, Tensor, TensorType};
+    use onnxc_ir::graph::{Dim, Origin, Tensor, TensorType};
     use onnxc_machine::target::Target;
     use onnxc_schedule as schedule;
     use onnxc_schedule::Program;
@@ -274,7 +275,7 @@ mod tests {
         }
         graph.outputs =
             outputs.into_iter().enumerate().map(|(at, value)| (format!("y{at}"), value)).collect();
-        graph::borders::pack_borders(&mut graph).unwrap();
+        onnxc_ir::borders::pack_borders(&mut graph).unwrap();
         let program = schedule::schedule(&graph, schedule::Options::default()).unwrap();
         (graph, program)
     }
@@ -341,7 +342,7 @@ mod tests {
                 .map(|weight| &all[weight.offset as usize..][..weight.bytes as usize])
                 .collect();
             let wanted = |dtype: DType, width: usize| -> Vec<u8> {
-                let data = graph::borders::stored(&tensor(dtype)).data;
+                let data = onnxc_ir::borders::stored(&tensor(dtype)).data;
                 match order {
                     Endianness::Little => data.to_vec(),
                     Endianness::Big => {

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::*;
 use crate::{Arity, AttrKind, NoBodies, OpDef};
-use onnxc_ir::graph::{Builder, DType, Graph, Origin, Sym, Symbol, Tensor, TensorType};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{DType, Graph, Origin, Sym, Symbol, Tensor, TensorType};
 use onnxc_ir::interp;
 use text::parse;
 

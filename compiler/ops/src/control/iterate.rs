@@ -13,8 +13,9 @@ use crate::Body;
 use crate::Subgraph;
 use crate::item::{ItemType, Layout, columns};
 use crate::row::*;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::op::Shapes;
-use onnxc_ir::graph::{Builder, Constant, DataSymbol, Def, Input, Op, Sym, Tensor, TensorType, Value};
+use onnxc_ir::graph::{Constant, DataSymbol, Def, Input, Op, Sym, Tensor, TensorType, Value};
 
 /// A loop about to be emitted.
 pub struct Iteration {

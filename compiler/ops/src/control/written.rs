@@ -6,8 +6,9 @@ use super::iterate::as_type;
 use crate::Subgraph;
 use crate::inner::Inner;
 use crate::row::*;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::op::Shapes;
-use onnxc_ir::graph::{Builder, DataSymbol, Op, Sym, TensorType};
+use onnxc_ir::graph::{DataSymbol, Op, Sym, TensorType};
 
 /// A loop with a condition, and a counter that is a size: states may have an axis that grows by one in each iteration.
 pub struct Written {

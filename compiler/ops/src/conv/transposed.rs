@@ -8,8 +8,9 @@ use crate::spatial::{
     channels_first, channels_last, explicit_pads, extents, known_extents, reach, reach_of, spatial_dims,
     windows,
 };
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, Dim, Op, Requirement, RhsLayout, ValueId};
+use onnxc_ir::graph::{Dim, Op, Requirement, RhsLayout, ValueId};
 use onnxc_ir::scalar::BinaryFn;
 
 /// Sizes of a transposed convolution along one axis.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::{Rule, adjoints, zeros};
 use crate::control::iterate::as_type;
 use crate::inner::used_values;
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::op::Shapes;
-use onnxc_ir::graph::{Builder, Graph, Op, ValueId};
+use onnxc_ir::graph::{Graph, Op, ValueId};
 
 impl Rule<'_, '_> {
     pub(super) fn chosen(&mut self, bodies: &Arc<[Graph; 2]>) -> Result<Vec<Option<ValueId>>> {

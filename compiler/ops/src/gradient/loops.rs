@@ -13,9 +13,10 @@ use super::sums_behind::Behind;
 use super::{Rule, adjoints, dependent, is_continuous, zeros};
 use crate::control::iterate::as_type;
 use crate::inner::used_values;
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::{
-    Builder, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, Tensor, TensorType, Value, ValueId, inverse,
+    DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, Tensor, TensorType, Value, ValueId, inverse,
 };
 use onnxc_ir::scalar::{BinaryFn, ReduceFn};
 

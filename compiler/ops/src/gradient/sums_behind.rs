@@ -1,8 +1,9 @@
 //! Sums over the iterations of a loop that are computed behind it: `sum over t of l[t] * r[t]` is one product of what
 //! the iterations stack, which reads and writes its result once, where a loop would for each iteration.
 
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::{Builder, Dim, Graph, MapFn, Op, RhsLayout, ValueId};
+use onnxc_ir::graph::{Dim, Graph, MapFn, Op, RhsLayout, ValueId};
 use onnxc_ir::scalar::BinaryFn;
 
 /// An expression of the body, to be summed over all iterations.

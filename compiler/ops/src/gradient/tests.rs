@@ -61,7 +61,7 @@ fn differentiated(function: Function<'_>, inputs: &[Tensor], symbolic: bool) -> 
     let sum = b.reduce(ReduceFn::Sum, y, &axes)?;
     let sum = b.reshape(sum, vec![])?;
     graph.outputs = [sum].into_iter().chain(found).map(|value| (String::new(), value)).collect();
-    match onnxc_ir::graph::verify::verify(&graph) {
+    match onnxc_ir::verify::verify(&graph) {
         Ok(()) => Ok(graph),
         Err(mut errors) => Err(errors.remove(0)),
     }

@@ -1,8 +1,9 @@
 //! What values of two bodies, or of two iterations, have in common: the type that can hold both.
 
 use super::{Elements, Item, ItemType, Layout};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::{Builder, DType, Dim, TensorType, ValueId};
+use onnxc_ir::graph::{DType, Dim, TensorType, ValueId};
 
 impl ItemType {
     /// The type of values of either type. `stays` is true for dims that mean the same in both places; other sizes are dropped from the

@@ -7,8 +7,9 @@
 //! nothing is moved.
 
 use super::{Item, ItemType, Layout};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, DType, ValueId};
+use onnxc_ir::graph::{DType, ValueId};
 
 impl ItemType {
     /// The type of tensors of either type: one of several ranks, where theirs differ. `None` where one is not a tensor.

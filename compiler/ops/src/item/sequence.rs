@@ -5,10 +5,11 @@ mod parts;
 pub use parts::{concat, split};
 
 use super::{Elements, Item, Layout};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::claim::V;
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{Builder, DType, Dim, Op, Requirement, Tensor, ValueId};
+use onnxc_ir::graph::{DType, Dim, Op, Requirement, Tensor, ValueId};
 use onnxc_ir::scalar::{CompareFn, ReduceFn};
 
 /// Elements of a list beyond which a sequence is packed.

@@ -3,7 +3,8 @@
 
 use super::*;
 use crate::node_case::{Case, elements};
-use onnxc_ir::graph::{Builder, Graph, Origin, Tensor};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{Graph, Origin, Tensor};
 use onnxc_ir::interp;
 
 const COUNT: usize = 20_000;

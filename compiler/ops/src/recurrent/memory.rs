@@ -5,7 +5,8 @@ use super::{Layer, part};
 use crate::matmul::product;
 use crate::row::*;
 use crate::softmax::softmax_along;
-use onnxc_ir::graph::{Builder, Op, RhsLayout};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{Op, RhsLayout};
 
 /// Numbers of the inputs; QW is the first.
 const FIRST: usize = 8;

@@ -1,9 +1,10 @@
 //! One axis after the other at its new positions: coordinates in the input, the taps there and their weights.
 
 use super::{Axis, Coordinates, Method, Mode, Nearest, float_dim, malformed};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{F32, F64, I64};
-use onnxc_ir::graph::{Builder, Dim, Op, RhsLayout, Tensor, ValueId};
+use onnxc_ir::graph::{Dim, Op, RhsLayout, Tensor, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 /// Resamples axis after axis. Interpolation of integers and half precision is computed in f32, that of complex numbers in their

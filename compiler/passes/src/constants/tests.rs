@@ -6,9 +6,9 @@ use onnxc_proto::{GraphProto, NodeProto, TensorProto};
 use super::*;
 use crate::run_all;
 use onnxc_import::{ImportOptions, NoExternalData, import};
-use onnxc_ir::graph::verify::verify;
 use onnxc_ir::graph::{Dim, MapFn, RhsLayout, Tensor};
 use onnxc_ir::scalar::{BinaryFn, UnaryFn};
+use onnxc_ir::verify::verify;
 use onnxc_schedule as schedule;
 use onnxc_schedule::{Program, Step, schedule};
 

@@ -10,11 +10,10 @@ use super::range::{LOOKS, Range, range};
 use crate::PackPolicy;
 use crate::planes::Windows;
 use crate::rewrite::{operation, producer, splat};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{
-    Builder, DOT_DEPTH, DType, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId,
-};
+use onnxc_ir::graph::{DOT_DEPTH, DType, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 /// An i32 tensor is `value - zero`.

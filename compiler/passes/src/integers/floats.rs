@@ -8,8 +8,9 @@ use super::bytes::bytes;
 use super::range::{EXACT, LOOKS, Range, range};
 use crate::PackPolicy;
 use crate::rewrite::{operation, sum_of_products, with_rank};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, Constant, DType, Def, Dim, MapFn, Node, NodeId, Op, RhsLayout, ValueId};
+use onnxc_ir::graph::{Constant, DType, Def, Dim, MapFn, Node, NodeId, Op, RhsLayout, ValueId};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn};
 use onnxc_tuning::reduce::quads_hold;
 

@@ -147,8 +147,9 @@ fn small(range: Range) -> Option<Range> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use onnxc_ir::build::Builder;
     use onnxc_ir::error::Result;
-    use onnxc_ir::graph::{Builder, Dim};
+    use onnxc_ir::graph::Dim;
 
     #[test]
     fn ranges_of_operands() -> Result<()> {

@@ -9,8 +9,9 @@ use std::collections::HashMap;
 
 use super::plan::{Layout, base_shape, extended, identity, propagate, relayout};
 use crate::rewrite::{inherit, is_one, moves_only_ones};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, Dim, Graph, NodeId, Op, TensorType, ValueId, inverse};
+use onnxc_ir::graph::{Dim, Graph, NodeId, Op, TensorType, ValueId, inverse};
 
 /// Layouts that consumers want of a value; more than this number are not distinguished.
 const MAX_WANTS: usize = 4;

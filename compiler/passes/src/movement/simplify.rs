@@ -1,10 +1,11 @@
 //! Rewrites of one node that moves data, with the nodes that feed it.
 
 use crate::rewrite::{Uses, is_identity, is_one, joined, moves_only_ones, producer, reshape_groups, splat};
+use onnxc_ir::build::Builder;
+use onnxc_ir::build::MAX_JOINED;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::build::MAX_JOINED;
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{Builder, Dim, Node, NodeId, Op, RhsLayout, ValueId, inverse};
+use onnxc_ir::graph::{Dim, Node, NodeId, Op, RhsLayout, ValueId, inverse};
 use onnxc_ir::infer::{broadcast_shapes, infer};
 
 /// What the node should be, if something simpler.

@@ -7,8 +7,9 @@ use std::collections::HashMap;
 
 use super::MAX_STEPS;
 use crate::rewrite::operation;
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, DType, Dim, MapFn, Node, NodeId, Op, Tensor, ValueId};
+use onnxc_ir::graph::{DType, Dim, MapFn, Node, NodeId, Op, Tensor, ValueId};
 use onnxc_ir::interp;
 use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 
@@ -126,7 +127,8 @@ fn is_expensive(function: MapFn) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::{Options, PackPolicy, by_name, run_one};
-    use onnxc_ir::graph::{Builder, DType, Dim, Graph, MapFn, Op, Origin, Tensor, TensorType, ValueId};
+    use onnxc_ir::build::Builder;
+    use onnxc_ir::graph::{DType, Dim, Graph, MapFn, Op, Origin, Tensor, TensorType, ValueId};
     use onnxc_ir::interp;
     use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 

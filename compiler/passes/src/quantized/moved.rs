@@ -6,8 +6,9 @@
 
 use super::MAX_STEPS;
 use crate::rewrite::{operation, splat};
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Builder, DType, MapFn, NodeId, Op, Tensor, ValueId};
+use onnxc_ir::graph::{DType, MapFn, NodeId, Op, Tensor, ValueId};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 /// What happens to an element between the bytes that are read and those that are made.

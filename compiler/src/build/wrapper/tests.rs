@@ -1,5 +1,6 @@
 use super::*;
-use onnxc_ir::graph::{AnyRank, Builder, DType, Dim, Origin, Symbol, Tensor, TensorType};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{AnyRank, DType, Dim, Origin, Symbol, Tensor, TensorType};
 
 fn ty(dtype: DType, shape: &[Dim]) -> TensorType {
     TensorType::new(dtype, shape.to_vec())

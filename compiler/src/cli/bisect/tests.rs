@@ -2,7 +2,8 @@
 
 use super::*;
 use onnxc_backend::codegen::isa::{Opt, isa};
-use onnxc_ir::graph::{Builder, Dim, MapFn, Op, Origin, TensorType};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{Dim, MapFn, Op, Origin, TensorType};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 use onnxc_loops::{Expr, Stmt};
 use onnxc_machine::target::Target;

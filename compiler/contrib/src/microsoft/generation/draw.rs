@@ -2,8 +2,9 @@
 
 use super::greedy::Pick;
 use super::scores::scalar_of;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{Bool, F32, F64, I64};
-use onnxc_ir::graph::{Builder, Op};
+use onnxc_ir::graph::Op;
 use onnxc_ops::control::written::Written;
 use onnxc_ops::random::{Generator, drawn};
 use onnxc_ops::row::*;

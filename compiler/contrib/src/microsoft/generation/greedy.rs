@@ -2,8 +2,9 @@
 
 use super::model::Model;
 use super::scores::Scores;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{Bool, I32};
-use onnxc_ir::graph::{Builder, Op, Tensor};
+use onnxc_ir::graph::{Op, Tensor};
 use onnxc_ops::control::written::Written;
 use onnxc_ops::row::*;
 

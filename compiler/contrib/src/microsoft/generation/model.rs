@@ -1,8 +1,9 @@
 //! The graphs of a model that generates tokens: a decoder, and perhaps an encoder before it.
 
 use super::bodies::{self, Decoder, Form, Slot, pairing};
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{F32, I32, I64};
-use onnxc_ir::graph::{Builder, Op, Tensor};
+use onnxc_ir::graph::{Op, Tensor};
 use onnxc_ops::Subgraph;
 use onnxc_ops::control::iterate::as_type;
 use onnxc_ops::control::written::{Written, tensors};

@@ -2,8 +2,9 @@
 
 use super::timestamps::Timestamps;
 use crate::microsoft::standard::without_repeats;
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{Bool, F32, I64};
-use onnxc_ir::graph::{Builder, Op, Requirement, Tensor};
+use onnxc_ir::graph::{Op, Requirement, Tensor};
 use onnxc_ops::control::written::Written;
 use onnxc_ops::row::*;
 

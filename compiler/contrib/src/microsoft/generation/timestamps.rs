@@ -3,8 +3,9 @@
 //! they are more likely together than any text.
 
 use super::scores::{LOWEST, is_token};
+use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{F32, I32, I64};
-use onnxc_ir::graph::{Builder, Op, Tensor};
+use onnxc_ir::graph::{Op, Tensor};
 use onnxc_ops::row::*;
 
 /// How far into its audio a text begins at most, in steps between two such tokens.

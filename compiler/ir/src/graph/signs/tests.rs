@@ -1,5 +1,6 @@
 use super::*;
-use crate::graph::{Builder, Dim, OriginId, TensorType};
+use crate::build::Builder;
+use crate::graph::{Dim, OriginId, TensorType};
 use crate::interp;
 
 /// All values of f16.

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use cranelift_entity::EntityRef;
 
-use crate::emit;
 use crate::host::abi::{options, status, tensor};
 use crate::host::block::{SPARE, StateTensor};
 use crate::host::interp::{KernelCall, Machine, Memory};
@@ -14,8 +13,8 @@ use crate::host::lower::layout::bound_symbols;
 use crate::host::lower::state::StateLayout;
 use crate::host::lower::{KernelUse, Lowered};
 use onnxc_backend::codegen::kernels::KernelCode;
+use onnxc_ir::borders::{stored, unstored};
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::borders::{stored, unstored};
 use onnxc_ir::graph::{DType, Dim, Graph, State, Sym, Tensor, TensorType};
 use onnxc_loops::Kernel;
 use onnxc_loops::lower::explain::REPORT_WORDS;
@@ -105,9 +104,9 @@ fn internal(text: String) -> Error {
 }
 
 impl<'g> Model<'g> {
-    pub fn new(graph: &'g Graph, lowered: Lowered<'g>) -> Result<Model<'g>> {
-        let weights = emit::weight_bytes(graph, &lowered.plan)?;
-        Ok(Model { graph, program: lowered.program, weights, kernels: lowered.kernels })
+    /// `weights` are the contents of the model's constants, little-endian.
+    pub fn new(graph: &'g Graph, lowered: Lowered<'g>, weights: Vec<u8>) -> Model<'g> {
+        Model { graph, program: lowered.program, weights, kernels: lowered.kernels }
     }
 
     /// The loop nest of a kernel.

@@ -17,8 +17,8 @@ use crate::host::lower::dynamic::Dynamic;
 use crate::host::lower::internal;
 use crate::host::lower::state::StateLayout;
 use onnxc_backend::codegen::kernels::{KernelCode, Kernels};
+use onnxc_ir::borders::stored_default;
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::borders::stored_default;
 use onnxc_ir::graph::{Constant, Def, Dim, Graph, NodeId, Op, Sym, TensorType, ValueId};
 use onnxc_loops::work::Threads;
 use onnxc_schedule::{

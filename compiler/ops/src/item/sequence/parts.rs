@@ -5,10 +5,11 @@
 use super::{MAX_LISTED, Packed, malformed, require_true, shape_rows, stacked};
 use crate::item::{Elements, Item};
 use crate::normalize_axis;
+use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::claim::V;
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{Builder, DType, Dim, Op, Requirement, ValueId};
+use onnxc_ir::graph::{DType, Dim, Op, Requirement, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 /// Parts of a list whose sizes only the run knows: where each begins is a sum of sizes.

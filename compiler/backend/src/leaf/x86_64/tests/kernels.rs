@@ -6,9 +6,8 @@ use crate::codegen::testing::{Runnable, build_at};
 use crate::leaf;
 use crate::leaf::x86_64::emulator::Emulator;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
-use onnxc_ir::graph::{
-    Builder, DType, Dim, Graph, Op, Origin, OriginId, RhsLayout, Sym, Tensor, TensorType, ValueId,
-};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{DType, Dim, Graph, Op, Origin, OriginId, RhsLayout, Sym, Tensor, TensorType, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use onnxc_ir::{error, interp};
 use onnxc_loops as loops;

@@ -5,9 +5,8 @@ use super::*;
 use crate::codegen::testing::{Runnable, level_here};
 use crate::leaf;
 use crate::vector;
-use onnxc_ir::graph::{
-    Builder, DType, Dim, Graph, Op as Primitive, Origin, RhsLayout, Sym, Tensor, TensorType,
-};
+use onnxc_ir::build::Builder;
+use onnxc_ir::graph::{DType, Dim, Graph, Op as Primitive, Origin, RhsLayout, Sym, Tensor, TensorType};
 use onnxc_loops as loops;
 use onnxc_loops::{Kernel, math, program};
 use onnxc_machine::target::Target;

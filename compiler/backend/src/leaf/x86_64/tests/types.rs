@@ -283,7 +283,7 @@ fn products_of_longs() {
 #[test]
 fn masks_and_quantized_values() {
     for (dtype, count) in TYPES.into_iter().flat_map(|dtype| [1, 6, 16, 43].map(|count| (dtype, count))) {
-        let zero = |b: &mut onnxc_ir::graph::Builder<'_>| b.scalar(dtype, 0.0);
+        let zero = |b: &mut onnxc_ir::build::Builder<'_>| b.scalar(dtype, 0.0);
         if dtype != DType::Bool {
             let compared = graph(|b| {
                 let x = input(b, dtype, &[count]);

@@ -4,9 +4,11 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 
 use super::*;
+use crate::build::Builder;
 use crate::error::Kind;
 use crate::graph::tensor::Element;
-use crate::graph::{Builder, RhsLayout, Sym, Symbol, Value};
+use crate::graph::{RhsLayout, Sym, Symbol, Value};
+use crate::interp::run;
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 fn t<T: Element>(shape: &[usize], values: &[T]) -> Tensor {

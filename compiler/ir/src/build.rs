@@ -1,20 +1,25 @@
 //! The graph builder: every primitive enters a graph here, typed, with its known elements, and folded when
 //! its operands are constants.
 
+mod sizes;
+
+pub use sizes::unknown_count;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::error::{Error, Result, Stage};
+use crate::eval;
+use crate::graph::call::Function;
 use crate::graph::claim::{Operand, Stated, V, printable};
 use crate::graph::data::Says;
 use crate::graph::dim::product;
 use crate::graph::{
-    Assumption, Constant, Def, Dim, Graph, MapFn, Node, Op, Origin, OriginId, Requirement, RhsLayout, Sym,
-    Symbol, Tensor, TensorType, Value, ValueId,
+    Assumption, Call, Constant, Def, Dim, Graph, MapFn, Node, Op, Origin, OriginId, Requirement, RhsLayout,
+    Sym, Symbol, Tensor, TensorType, Value, ValueId,
 };
 use crate::graph::{DType, Input};
 use crate::infer::{Inferred, infer, infer_known};
-use crate::interp;
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 /// Results of at most this many elements are computed while building; larger ones are deferred constants.
@@ -23,7 +28,7 @@ const FOLD_NOW: i64 = 4096;
 /// Bytes of a deferred constant that any model may have.
 const FOLD_ANYWAY: i64 = 32 << 20;
 
-/// Most work for a result that is computed while building; see [`interp::work`].
+/// Most work for a result that is computed while building; see [`eval::work`].
 const FOLD_NOW_WORK: u64 = 1 << 22;
 
 /// Values that one concatenation joins.
@@ -107,7 +112,7 @@ impl<'g> Builder<'g> {
     /// A constant.
     pub fn constant(&mut self, tensor: Tensor) -> ValueId {
         let ty = TensorType::new(tensor.dtype, tensor.shape.iter().map(|&size| Dim::from(size)).collect());
-        let known = known_elements(&tensor);
+        let known = tensor.known_elements();
         self.graph.values.push(Value {
             name: String::new(),
             ty,
@@ -120,7 +125,7 @@ impl<'g> Builder<'g> {
     pub fn scalar(&mut self, dtype: DType, value: f64) -> ValueId {
         let tensor = match dtype {
             DType::Str => Tensor::zeros(dtype, &[]),
-            dtype => interp::cast(&Tensor::scalar(value), dtype, true),
+            dtype => eval::cast(&Tensor::scalar(value), dtype, true),
         };
         self.constant(tensor)
     }
@@ -171,7 +176,7 @@ impl<'g> Builder<'g> {
             && let Some(values) = elements.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>()
         {
             let shape = results[0].static_shape().expect("known values have a static shape");
-            let tensor = interp::cast(&Tensor::from_slice(&shape, &values), results[0].dtype, true);
+            let tensor = eval::cast(&Tensor::from_slice(&shape, &values), results[0].dtype, true);
             return Ok(vec![self.constant(tensor)]);
         }
         // What is folded may be anything that the evaluator knows; what is left has to be compiled.
@@ -187,7 +192,7 @@ impl<'g> Builder<'g> {
         };
         let computes = op.computes() && !matches!(&op, Op::Map(function) if parts(function));
         let uncompiled = |ty: &&TensorType| match ty.dtype {
-            DType::Str => !takes_strings(&op),
+            DType::Str => !op.takes_strings(),
             DType::C64 | DType::C128 => computes,
             _ => false,
         };
@@ -379,7 +384,7 @@ impl<'g> Builder<'g> {
             if waits && self.is_small(op, inputs, ty) {
                 let data: Vec<&Tensor> =
                     inputs.iter().filter_map(|&value| self.graph.constant_data(value)).collect();
-                let tensor = interp::eval_named(op, &data, &self.indices_name(op, inputs))?.remove(0);
+                let tensor = eval::eval_named(op, &data, &self.indices_name(op, inputs))?.remove(0);
                 self.graph.values[value].def = Def::Const(Constant::Data(tensor));
                 settled.insert(value);
             }
@@ -394,7 +399,7 @@ impl<'g> Builder<'g> {
         inputs.iter().all(|&value| self.graph.constant_data(value).is_some())
             && at_most(ty, FOLD_NOW)
             && types.iter().all(|ty| at_most(ty, 16 * FOLD_NOW))
-            && interp::work(op, &types, &[ty]).is_some_and(|work| work <= FOLD_NOW_WORK)
+            && eval::work(op, &types, &[ty]).is_some_and(|work| work <= FOLD_NOW_WORK)
     }
 
     /// The one result of `op` on constants, of the static type `ty`, as a constant.
@@ -402,7 +407,7 @@ impl<'g> Builder<'g> {
         if self.folds_now(op, inputs, ty) {
             let data: Vec<&Tensor> =
                 inputs.iter().filter_map(|&value| self.graph.constant_data(value)).collect();
-            let tensor = interp::eval_named(op, &data, &self.indices_name(op, inputs))?.remove(0);
+            let tensor = eval::eval_named(op, &data, &self.indices_name(op, inputs))?.remove(0);
             return Ok(self.constant(tensor));
         }
         let def = Def::Const(Constant::Deferred { op: Arc::new(op.clone()), inputs: inputs.to_vec() });
@@ -426,7 +431,7 @@ impl<'g> Builder<'g> {
         if !take.is_const() || data.len() > FOLD_NOW as usize {
             return Ok(None);
         }
-        let results = interp::eval(op, &[data])?;
+        let results = eval::eval(op, &[data])?;
         Ok(Some(results.into_iter().map(|tensor| self.constant(tensor)).collect()))
     }
 
@@ -638,40 +643,18 @@ impl<'g> Builder<'g> {
         Ok((results[0], results[1]))
     }
 
+    /// Calls a function of the runtime.
+    pub fn call(
+        &mut self,
+        function: &'static Function,
+        inputs: &[ValueId],
+        numbers: Vec<Dim>,
+        result: TensorType,
+    ) -> Result<ValueId> {
+        self.emit1(Op::Call(Call { function, numbers, result }), inputs)
+    }
+
     pub fn iota(&mut self, shape: Vec<Dim>, axis: usize) -> Result<ValueId> {
         self.emit1(Op::Iota { shape, axis }, &[])
-    }
-}
-
-/// Whether an operation may be of strings: all that moves or chooses them, or asks whether they are equal.
-fn takes_strings(op: &Op) -> bool {
-    match op {
-        Op::Map(MapFn::Select | MapFn::Compare(CompareFn::Eq | CompareFn::Ne)) | Op::Call(_) => true,
-        Op::Sort { .. }
-        | Op::Suppress { .. }
-        | Op::Iota { .. }
-        | Op::DimValues { .. }
-        | Op::Append { .. }
-        | Op::External(_)
-        | Op::Exchange(_) => false,
-        op => !op.computes(),
-    }
-}
-
-/// The elements of a small integer or bool tensor, or of a small float tensor that holds integers only.
-pub(crate) fn known_elements(tensor: &Tensor) -> Option<Arc<[Dim]>> {
-    if tensor.len() > crate::infer::MAX_KNOWN {
-        return None;
-    }
-    if let Some(values) = tensor.to_i64s() {
-        return Some(values.into_iter().map(Dim::from).collect());
-    }
-    let exact = |value: f64| {
-        (value.fract() == 0.0 && value.abs() < 1e15 && (value != 0.0 || value.is_sign_positive()))
-            .then_some(Dim::from(value as i64))
-    };
-    match tensor.dtype {
-        DType::F32 | DType::F64 => tensor.to_f64s()?.into_iter().map(exact).collect(),
-        _ => None,
     }
 }

@@ -31,7 +31,7 @@ macro_rules! with_lane {
         } else if let Some($lane) = Lane::bool(dtype) {
             $body
         } else {
-            $crate::interp::elementwise::undefined($name, dtype)
+            $crate::eval::elementwise::undefined($name, dtype)
         }
     }};
 }

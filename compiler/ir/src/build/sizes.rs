@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
+use crate::build::Builder;
 use crate::error::{Error, Result, Stage};
-use crate::graph::build::Builder;
 use crate::graph::claim::{Operand, V};
 use crate::graph::data::Says;
 use crate::graph::dim::overgrown;
-use crate::graph::{DType, DataSymbol, Dim, MapFn, Op, Requirement, Tensor, TensorType, ValueId};
+use crate::graph::{DType, DataSymbol, Dim, MAX_KNOWN, MapFn, Op, Requirement, Tensor, TensorType, ValueId};
 use crate::scalar::{BinaryFn, UnaryFn};
 
 /// Operations of movement that an element is followed through.
@@ -203,7 +203,7 @@ impl Builder<'_> {
     fn integer_elements(&mut self, value: ValueId) -> Result<(ValueId, usize)> {
         let ty = self.ty(value).clone();
         let count = ty.static_shape().map(|shape| shape.iter().product::<usize>());
-        let Some(count) = count.filter(|&count| count <= crate::infer::MAX_KNOWN) else {
+        let Some(count) = count.filter(|&count| count <= MAX_KNOWN) else {
             return Err(unknown_count(&ty));
         };
         let value = self.cast(value, DType::I64)?;

@@ -16,13 +16,11 @@ mod index;
 mod integers;
 mod lane;
 mod leaves;
-mod movement;
-mod ranks;
+pub(crate) mod movement;
 mod reduce;
-mod run;
+pub(crate) mod run;
 mod scalar;
 mod sort;
-mod state;
 mod suppress;
 #[cfg(test)]
 mod tests;
@@ -35,8 +33,7 @@ pub use control::run_bodies;
 pub use elementwise::cast;
 pub use erf::erf;
 pub use external::call as call_external;
-pub use ranks::run_ranks;
-pub use run::{Symbols, run, run_nodes, run_seeded, run_with};
+pub use run::{Symbols, run_nodes};
 pub use work::{Budget, work};
 
 use std::collections::HashMap;
@@ -53,7 +50,7 @@ fn internal<T>(message: String) -> Result<T> {
 }
 
 /// Type of a tensor.
-fn type_of(tensor: &Tensor) -> TensorType {
+pub(crate) fn type_of(tensor: &Tensor) -> TensorType {
     TensorType::new(tensor.dtype, tensor.shape.iter().map(|&size| Dim::from(size)).collect())
 }
 

@@ -29,13 +29,10 @@
 use cranelift_entity::{EntityRef, EntitySet};
 
 use crate::error::{Error, Stage};
-use crate::graph::build::known_elements;
-use crate::graph::{AnyRank, Constant, DType, Def, Dim, Graph, NodeId, Op, Sym, Tensor, TensorType, ValueId};
+use crate::graph::{
+    AnyRank, Constant, DType, Def, Dim, Graph, MAX_NESTING, NodeId, Op, Sym, Tensor, TensorType, ValueId,
+};
 use crate::infer::infer;
-
-/// Deepest nesting of graphs, the outermost one counted. Walks of a graph recurse into its bodies: a graph is only as deep as the caller's
-/// stack allows, see [`onnxc_import::Limits::nesting`], and never deeper than this.
-pub const MAX_NESTING: usize = 512;
 
 /// Checks all rules; gives every violation.
 pub fn verify(graph: &Graph) -> std::result::Result<(), Vec<Error>> {
@@ -434,7 +431,7 @@ impl Verifier<'_> {
         // Data of the wrong length have no elements to compare with.
         if self.errors.len() == before
             && let Some(known) = &value.known
-            && known_elements(tensor).is_none_or(|elements| elements != *known)
+            && tensor.known_elements().is_none_or(|elements| elements != *known)
         {
             self.report(format!("{id} has known elements {known:?} that are not its data"));
         }

@@ -1,4 +1,4 @@
-//! Runs whole graphs: binds symbols from the inputs' shapes, then evaluates node after node.
+//! Evaluates the nodes of a graph, one after the other, with the symbols that they define.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -6,92 +6,16 @@ use std::sync::Arc;
 
 use cranelift_entity::SecondaryMap;
 
-use super::{call, constant, control, eval_named, external, state, type_of};
+use super::{call, constant, control, eval_named, external, type_of};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::claim::{Operand, rendered};
 use crate::graph::dim::Sym;
-use crate::graph::exchange::{Alone, Exchange, Ranks, token};
-use crate::graph::{Dim, Graph, NodeId, Op, Tensor, TensorType, ValueId, borders, seed_value, strings};
+use crate::graph::exchange::{Exchange, Ranks, token};
+use crate::graph::facts::DimRole;
+use crate::graph::{Dim, Graph, NodeId, Op, Tensor, ValueId};
 
 /// Sizes of the symbols, as far as they are known.
 pub type Symbols = SecondaryMap<Sym, Option<i64>>;
-
-/// Runs a graph on concrete inputs (one per graph input, defaults filled in by the caller); gives its outputs.
-pub fn run(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-    run_with(graph, inputs, &mut |_, _| {})
-}
-
-/// As [`run`]; `observe` sees the results of every node of the outermost graph as it is computed.
-pub fn run_with(
-    graph: &Graph,
-    inputs: &[Tensor],
-    observe: &mut dyn FnMut(NodeId, &[Tensor]),
-) -> Result<Vec<Tensor>> {
-    run_seeded(graph, inputs, 0, observe)
-}
-
-/// As [`run_with`], with a seed for random numbers.
-pub fn run_seeded(
-    graph: &Graph,
-    inputs: &[Tensor],
-    seed: u64,
-    observe: &mut dyn FnMut(NodeId, &[Tensor]),
-) -> Result<Vec<Tensor>> {
-    run_among(graph, inputs, seed, &mut Alone, observe)
-}
-
-/// Runs the graph of a rank among the others.
-pub fn run_as(graph: &Graph, inputs: &[Tensor], seed: u64, ranks: &mut dyn Ranks) -> Result<Vec<Tensor>> {
-    run_among(graph, inputs, seed, ranks, &mut |_, _| {})
-}
-
-fn run_among(
-    graph: &Graph,
-    inputs: &[Tensor],
-    seed: u64,
-    ranks: &mut dyn Ranks,
-    observe: &mut dyn FnMut(NodeId, &[Tensor]),
-) -> Result<Vec<Tensor>> {
-    if strings::has_strings(graph) {
-        let mut numbered = graph.clone();
-        borders::pack_borders(&mut numbered)?;
-        return run_among(&numbered, inputs, seed, ranks, observe);
-    }
-    let mut symbols = bind(graph, inputs)?;
-    if let Some(symbol) = graph.seed {
-        symbols[symbol] = Some(seed_value(seed));
-    }
-    state::bind(graph, &mut symbols)?;
-    check_assumptions(graph, &symbols, &|_| true)?;
-    let stored = inputs.iter().enumerate().map(|(at, tensor)| match graph.packed_inputs.contains_key(&at) {
-        true => borders::stored(tensor),
-        false => tensor.clone(),
-    });
-    let mut stored: Vec<Tensor> = stored.collect();
-    state::before(graph, &mut stored, &symbols)?;
-    let mut results = run_graph(graph, stored, &mut symbols, (None, ranks), 0, observe)?;
-    state::after(graph, &mut results, &symbols)?;
-    let unpacked = results.into_iter().enumerate().map(|(at, tensor)| {
-        let whole = match graph.packed_outputs.get(&at) {
-            Some(ty) => unpacked(tensor, ty, &symbols)?,
-            None => tensor,
-        };
-        ranked(graph, at, whole, &symbols)
-    });
-    unpacked.collect()
-}
-
-/// An output without the axes that a run of its rank has not.
-fn ranked(graph: &Graph, at: usize, tensor: Tensor, symbols: &Symbols) -> Result<Tensor> {
-    let Some(own) = graph.any_rank.get(&at) else { return Ok(tensor) };
-    own.trimmed(&tensor, &|sym| symbols[sym]).ok_or_else(|| {
-        let (name, shape) = (&graph.outputs[at].0, &tensor.shape);
-        Error::internal(
-            Stage::Run,
-            format!("output `{name}` of shape {shape:?} cannot have rank {}", own.rank),
-        )
-    })
-}
 
 /// Runs some nodes of a graph, in topological order; `values` holds what they read and none of them computes, and then
 /// their results.
@@ -132,17 +56,8 @@ fn indices_of(graph: &Graph, id: NodeId, symbols: &Symbols) -> Operand {
     Operand { shape: shape.map(Arc::from), ..graph.indices_of(id) }
 }
 
-/// A packed result as the tensor that it is.
-fn unpacked(tensor: Tensor, ty: &TensorType, symbols: &Symbols) -> Result<Tensor> {
-    let size = |dim: &Dim| dim.eval(&|sym| symbols[sym]).and_then(|size| usize::try_from(size).ok());
-    let Some(shape) = ty.shape.iter().map(size).collect::<Option<Vec<usize>>>() else {
-        return usage(format!("the inputs do not give the dims of {ty} a size"));
-    };
-    Ok(borders::unstored(ty.dtype, shape, &tensor.data))
-}
-
 /// What inference took to hold, where it mentions a symbol that `concerns` and all its symbols have values.
-pub(super) fn check_assumptions(
+pub(crate) fn check_assumptions(
     graph: &Graph,
     symbols: &Symbols,
     concerns: &dyn Fn(Sym) -> bool,
@@ -203,47 +118,12 @@ fn bind_data(
     check_assumptions(graph, symbols, &|sym| defined.contains(&sym))
 }
 
-pub(super) fn usage<T>(message: String) -> Result<T> {
+pub(crate) fn usage<T>(message: String) -> Result<T> {
     Err(Error::new(Stage::Run, Kind::Usage, message))
 }
 
-/// The symbols that are the whole of an input's dim, after a check of all inputs against their types.
-fn bind(graph: &Graph, inputs: &[Tensor]) -> Result<Symbols> {
-    if graph.inputs.len() != inputs.len() {
-        return usage(format!("{} inputs, where the graph takes {}", inputs.len(), graph.inputs.len()));
-    }
-    let mut symbols = Symbols::new();
-    for (at, (input, tensor)) in graph.inputs.iter().zip(inputs).enumerate() {
-        let ty = graph.input_ty(at);
-        if ty.dtype != tensor.dtype || ty.rank() != tensor.shape.len() {
-            return usage(format!("input {} is {}, not {ty}", input.name, type_of(tensor)));
-        }
-        for (axis, &size) in tensor.shape.iter().enumerate() {
-            if let Some(sym) = graph.found_dim(at, axis).as_sym() {
-                symbols[sym].get_or_insert(size as i64);
-            }
-        }
-    }
-    for (at, (input, tensor)) in graph.inputs.iter().zip(inputs).enumerate() {
-        let ty = graph.input_ty(at);
-        for (axis, &size) in tensor.shape.iter().enumerate() {
-            let dim = graph.found_dim(at, axis);
-            let wanted = dim.eval(&|sym| symbols[sym]);
-            if wanted.is_some_and(|wanted| wanted != size as i64) {
-                return usage(format!(
-                    "axis {axis} of input {} is {size}, where {ty} makes it {}{}",
-                    input.name,
-                    wanted.unwrap_or_default(),
-                    describe(graph, &dim, &symbols),
-                ));
-            }
-        }
-    }
-    Ok(symbols)
-}
-
 /// What the symbols of a dim stand for, such as ` (s0 "batch" = 3)`; empty for a constant.
-fn describe(graph: &Graph, dim: &Dim, symbols: &Symbols) -> String {
+pub(crate) fn describe(graph: &Graph, dim: &Dim, symbols: &Symbols) -> String {
     let mut parts: Vec<String> = Vec::new();
     dim.visit_symbols(&mut |sym| {
         let name = graph.symbols.get(sym).map_or("", |symbol| symbol.name.as_str());
@@ -257,10 +137,10 @@ fn describe(graph: &Graph, dim: &Dim, symbols: &Symbols) -> String {
 }
 
 /// Constants of a graph that runs many times, computed once.
-pub(super) type Constants = SecondaryMap<ValueId, Option<Tensor>>;
+pub(crate) type Constants = SecondaryMap<ValueId, Option<Tensor>>;
 
 /// Runs one graph (the outermost, or a body). Values leave memory after their last use.
-pub(super) fn run_graph(
+pub(crate) fn run_graph(
     graph: &Graph,
     inputs: Vec<Tensor>,
     symbols: &mut Symbols,
@@ -412,42 +292,13 @@ fn substitute<'a>(op: &'a Op, symbols: &Symbols) -> Result<Cow<'a, Op>> {
             }
         }
     };
-    let all = |dims: &[Dim]| dims.iter().map(one).collect::<Result<Vec<Dim>>>();
-    let shape_of = |dims: &[Dim]| -> Result<Vec<Dim>> {
-        let sizes = all(dims)?;
-        match sizes.iter().zip(dims).find(|(size, _)| size.as_const().is_some_and(|size| size < 0)) {
-            Some((size, dim)) => usage(format!("{} has a result with a dim {dim} = {size}", op.name())),
-            None => Ok(sizes),
-        }
-    };
-    Ok(match op {
-        Op::Reshape { shape } => Cow::Owned(Op::Reshape { shape: shape_of(shape)? }),
-        Op::Expand { shape } => Cow::Owned(Op::Expand { shape: shape_of(shape)? }),
-        Op::Slice { starts, steps, sizes } => {
-            Cow::Owned(Op::Slice { starts: all(starts)?, steps: steps.clone(), sizes: shape_of(sizes)? })
-        }
-        Op::Pad { lo, hi } => Cow::Owned(Op::Pad { lo: all(lo)?, hi: all(hi)? }),
-        Op::ImplicitPad { lo, hi } => Cow::Owned(Op::ImplicitPad { lo: all(lo)?, hi: all(hi)? }),
-        Op::Iota { shape, axis } => Cow::Owned(Op::Iota { shape: shape_of(shape)?, axis: *axis }),
-        Op::DimValues { dims } => Cow::Owned(Op::DimValues { dims: all(dims)? }),
-        Op::Contract { batch, m, k, rhs } => match rhs.panels() {
-            Some((.., n)) => {
-                let rhs = rhs.with_columns(one(n)?);
-                Cow::Owned(Op::Contract { batch: *batch, m: *m, k: *k, rhs })
+    op.with_dims(&mut |dim, role| {
+        let size = one(dim)?;
+        match (role, size.as_const()) {
+            (DimRole::Size, Some(number)) if number < 0 => {
+                usage(format!("{} has a result with a dim {dim} = {number}", op.name()))
             }
-            None => Cow::Borrowed(op),
-        },
-        Op::Sort { axis, descending, take } => {
-            Cow::Owned(Op::Sort { axis: *axis, descending: *descending, take: one(take)? })
+            _ => Ok(size),
         }
-        Op::Append { axis, at, panel } => Cow::Owned(Op::Append { axis: *axis, at: one(at)?, panel: *panel }),
-        Op::Suppress { take } => Cow::Owned(Op::Suppress { take: one(take)? }),
-        Op::Exchange(exchange) => {
-            let mut exchange = exchange.clone();
-            exchange.ty.shape = shape_of(&exchange.ty.shape)?;
-            Cow::Owned(Op::Exchange(exchange))
-        }
-        // Bodies stay symbolic: each of their nodes is substituted as it runs.
-        _ => Cow::Borrowed(op),
     })
 }

@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::{State, select};
-use crate::error::{Error, Result, Stage};
-use crate::graph::claim::{Stated, printable};
-use crate::graph::{Assumption, Builder, Dim, Graph, Requirement, Tensor, TensorType, ValueId};
+use onnxc_ir::build::Builder;
+use onnxc_ir::error::{Error, Result, Stage};
+use onnxc_ir::graph::claim::{Stated, printable};
+use onnxc_ir::graph::state::select;
+use onnxc_ir::graph::{Assumption, Dim, Graph, Requirement, State, Tensor, TensorType, ValueId};
 
 /// A tensor of the common state.
 #[derive(Clone, Debug)]

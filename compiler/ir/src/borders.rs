@@ -8,9 +8,10 @@
 
 use bytes::Bytes;
 
+use crate::build::Builder;
 use crate::error::Result;
 use crate::graph::{
-    Builder, DType, Dim, Graph, MapFn, Op, Origin, OriginId, Tensor, TensorType, ValueId, call, strings,
+    DType, Dim, Graph, MapFn, Op, Origin, OriginId, Tensor, TensorType, ValueId, call, strings,
 };
 use crate::scalar::BinaryFn;
 
@@ -286,9 +287,9 @@ pub fn stored_default(graph: &Graph, default: &Tensor) -> Tensor {
 mod tests {
     use super::*;
     use crate::graph::Symbol;
-    use crate::graph::verify::verify;
     use crate::interp;
     use crate::scalar::UnaryFn;
+    use crate::verify::verify;
 
     #[test]
     fn bits_round_trip() {

@@ -1,7 +1,7 @@
 use super::*;
-use crate::graph::parse::parse;
-use crate::graph::{Part, Tensor};
-use crate::interp;
+use onnxc_ir::graph::parse::parse;
+use onnxc_ir::graph::{Part, Tensor};
+use onnxc_ir::interp;
 
 /// The pairs that are found, as text.
 fn found(text: &str) -> Vec<String> {
@@ -149,7 +149,7 @@ fn readers_of_a_growing_state_see_what_is_there() {
     let pair = "past=present".parse().unwrap();
     keep(&mut kept, &Choice { pairs: vec![pair], capacity: Some(8), ..Choice::default() }).unwrap();
     assert_eq!(kept.states.len(), 1);
-    assert_eq!(crate::graph::verify::verify(&kept), Ok(()));
+    assert_eq!(onnxc_ir::verify::verify(&kept), Ok(()));
     let given = [Tensor::from_slice(&[1], &[5f32]), Tensor::from_slice(&[3], &[2f32, 3.0, 4.0])];
     let (wanted, found) = (interp::run(&plain, &given).unwrap(), interp::run(&kept, &given).unwrap());
     let named = |graph: &Graph, tensors: Vec<Tensor>| -> BTreeMap<String, Tensor> {

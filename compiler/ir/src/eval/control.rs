@@ -4,8 +4,7 @@ use super::run::{Constants, Symbols, check_assumptions, run_graph, usage};
 use super::{constant, movement, type_of};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::exchange::Alone;
-use crate::graph::verify::MAX_NESTING;
-use crate::graph::{Op, Tensor, TensorType};
+use crate::graph::{MAX_NESTING, Op, Tensor, TensorType};
 
 /// Control flow outside of any graph: its symbols, if any, come from the operands.
 pub fn control(op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
