@@ -505,8 +505,13 @@ fn fixed_target() -> Target {
 /// Holds random graphs against the evaluator. `LOWER_CASES` and `LOWER_FIRST` choose other seeds, to look for trouble at
 /// length.
 fn check_random_graphs(target: &Target, execute: Execute<'_, Kernel>) {
-    let count: u64 = std::env::var("LOWER_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
-    let first: u64 = std::env::var("LOWER_FIRST").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    check_graphs(target, 1, 400, execute);
+}
+
+/// The same for `count` graphs from number `first` on; `LOWER_FIRST` and `LOWER_CASES` choose others.
+fn check_graphs(target: &Target, first: u64, count: u64, execute: Execute<'_, Kernel>) {
+    let count: u64 = std::env::var("LOWER_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(count);
+    let first: u64 = std::env::var("LOWER_FIRST").ok().and_then(|text| text.parse().ok()).unwrap_or(first);
     let (mut failures, mut refused) = (Vec::new(), 0);
     for seed in first..first + count {
         let draft = Draft::new(seed);
@@ -596,9 +601,10 @@ fn random_graphs_as_vector_functions() {
     let leaves = leaves.map(|target| (target.leaf().unwrap(), target.wide.unwrap()));
     let narrow = [x86("x86-64"), x86("x86-64-v2"), fixed_target(), arm];
     let narrow = narrow.map(|target| (target.clone(), target.narrow));
-    for (target, isa) in leaves.into_iter().chain(narrow) {
+    // Each with graphs of its own: two interpreters take long.
+    for ((target, isa), first) in leaves.into_iter().chain(narrow).zip((1..).step_by(150)) {
         let taken = Cell::new(0);
-        check_random_graphs(&target, &|kernel, buffers, symbols| {
+        check_graphs(&target, first, 150, &|kernel, buffers, symbols| {
             let func = match vector::lower(kernel, isa) {
                 Ok(func) => func,
                 Err(_) if isa.encoding != Encoding::Cranelift => {
@@ -631,7 +637,7 @@ fn random_graphs_as_vector_functions() {
             }
             Ok(code)
         });
-        assert!(taken.get() > 500, "{} kernels taken", taken.get());
+        assert!(taken.get() > 200, "{} kernels taken", taken.get());
     }
 }
 

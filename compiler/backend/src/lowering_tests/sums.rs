@@ -43,12 +43,10 @@ fn long_sums_are_made_of_short_ones() {
     ];
     for target in &targets {
         for (shape, axes) in cases {
-            for symbolic in [false, true] {
-                for value in [0.1, -1.7] {
-                    let (error, text) = error(shape, axes, symbolic, value, target);
-                    assert!(error <= MOST, "{shape:?} over {axes:?}: {error:e}\n{text}");
-                    assert!(text.contains("sum_terms=256"), "{text}");
-                }
+            for (symbolic, value) in [(false, 0.1), (true, -1.7)] {
+                let (error, text) = error(shape, axes, symbolic, value, target);
+                assert!(error <= MOST, "{shape:?} over {axes:?}: {error:e}\n{text}");
+                assert!(text.contains("sum_terms=256"), "{text}");
             }
         }
     }
