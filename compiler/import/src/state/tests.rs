@@ -1,6 +1,6 @@
 use super::*;
 use onnxc_ir::graph::parse::parse;
-use onnxc_ir::graph::{Part, Tensor};
+use onnxc_ir::graph::{Panels, Part, Tensor, TensorType};
 use onnxc_ir::interp;
 
 /// The pairs that are found, as text.

@@ -8,7 +8,7 @@ use crate::build::Builder;
 use crate::error::Kind;
 use crate::graph::tensor::Element;
 use crate::graph::{RhsLayout, Sym, Symbol, Value};
-use crate::interp::run;
+use crate::interp::{run, run_with};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 fn t<T: Element>(shape: &[usize], values: &[T]) -> Tensor {

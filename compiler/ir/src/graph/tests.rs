@@ -7,9 +7,10 @@ use proptest::prelude::*;
 
 use super::parse::parse;
 use super::print::to_text;
-use super::verify::verify;
 use super::*;
+use crate::build::Builder;
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
+use crate::verify::verify;
 
 fn message(text: &str) -> String {
     parse(text).unwrap_err().message
@@ -325,7 +326,7 @@ fn nesting_is_finite() {
     assert!(problems(&graph).contains(&format!("graphs nest deeper than {MAX}")));
 }
 
-const MAX: usize = verify::MAX_NESTING;
+const MAX: usize = MAX_NESTING;
 
 /// `y = iota(k[0])`, and `z` the first `n` elements of `x`, where `n` counts its positive ones.
 const LATE: &str = r#"graph "late" {

@@ -226,7 +226,6 @@ mod tests {
     use crate::emit::{self, Options};
     use onnxc_backend as backend;
     use onnxc_ir::build::Builder;
-    use onnxc_ir::graph;
     use onnxc_ir::graph::{Dim, Origin, Tensor, TensorType};
     use onnxc_machine::target::Target;
     use onnxc_schedule as schedule;
