@@ -188,7 +188,7 @@ impl Compiled {
         onnxc_source::write(outline, &self.target, Constants::Inside, out)
     }
 
-    /// Writes the C source without its constants: what else makes a module of WebAssembly of it is in [`onnxc_source::web`].
+    /// Writes the C source without its constants. [`onnxc_source::web`] has the rest of a module of WebAssembly.
     #[doc(hidden)]
     pub fn write_source_without_constants(
         &self,

@@ -14,7 +14,10 @@ function distance(x, y, [ax, ay], [bx, by]) {
     return Math.hypot(x - ax - along * dx, y - ay - along * dy);
 }
 
-/** Grey levels from 0 to 1 of 8 x 8 squares: the strokes, lists of points [x, y], moved into the middle and enlarged until they touch an edge. */
+/**
+ * Grey levels from 0 to 1 of 8 x 8 squares: the strokes, lists of points [x, y], moved into the middle and enlarged until they touch an
+ * edge.
+ */
 export function pixels(strokes) {
     const image = new Float32Array(SIZE * SIZE);
     const points = strokes.flat();

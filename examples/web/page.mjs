@@ -7,7 +7,7 @@ const [paper, seen, hint, digit, facts] = ["paper", "seen", "hint", "digit", "fa
 
 const bars = Array.from({ length: 10 }, (_, number) => {
     const row = document.createElement("li");
-    row.innerHTML = `<span>${number}</span><span class="track"><span class="fill" style="display: block"></span></span><span class="share"></span>`;
+    row.innerHTML = `<span>${number}</span><span class="track"><span class="fill"></span></span><span class="share"></span>`;
     find("bars").append(row);
     return { fill: row.querySelector(".fill"), share: row.querySelector(".share") };
 });

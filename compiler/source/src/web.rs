@@ -1,5 +1,5 @@
-//! What makes the C source of a model a module of WebAssembly: C for what the module exports, the few functions of a C library that it needs,
-//! constants as the assembler takes them, and beside the module an ES module that runs it, with its types for TypeScript.
+//! What makes the C source of a model a module of WebAssembly: C for what the module exports, the few functions of a C library that it
+//! needs, constants as the assembler takes them, and beside the module an ES module that runs it, with its types for TypeScript.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;

@@ -1,4 +1,5 @@
-//! Modules of WebAssembly, from the C of a model by a clang with its linker. No C library is needed: what models call of one comes with them.
+//! Modules of WebAssembly, from the C of a model by a clang with its linker. No C library is needed: what models call of one comes with
+//! them.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

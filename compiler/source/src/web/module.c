@@ -191,8 +191,8 @@ int64_t onnxc_module_output_dim(const onnxc_model *model, int32_t output, int32_
 }
 
 EXPORTED(run)
-int32_t onnxc_module_run(const onnxc_model *model, const onnxc_tensor *inputs, onnxc_tensor *outputs, void *memory, size_t bytes, uint64_t seed,
-            char *message, size_t capacity) {
+int32_t onnxc_module_run(const onnxc_model *model, const onnxc_tensor *inputs, onnxc_tensor *outputs, void *memory, size_t bytes,
+                         uint64_t seed, char *message, size_t capacity) {
     onnxc_options options = ONNXC_OPTIONS_INIT;
     options.allocate = allocate_for_run;
     options.release = release_of_run;
