@@ -6,6 +6,10 @@
 
 /* ---- Functions of a C library that compilers call by themselves. ---- */
 
+#undef memcpy
+#undef memmove
+#undef memset
+
 #if defined(__wasm_bulk_memory__)
 void *memcpy(void *to, const void *from, size_t bytes) {
     return __builtin_memcpy(to, from, bytes);
