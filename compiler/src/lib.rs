@@ -48,6 +48,7 @@ use onnxc_ops::Table;
 use onnxc_partition::Role;
 use onnxc_passes as pass;
 use onnxc_schedule::{self as schedule, Program};
+use onnxc_source::Constants;
 
 /// How a model is compiled.
 #[derive(Clone, Debug)]
@@ -184,7 +185,17 @@ impl Compiled {
 
     /// Writes the C source.
     pub fn write_source(&self, outline: &Outline<'_>, out: &mut dyn std::io::Write) -> Result<()> {
-        onnxc_source::write(outline, &self.target, out)
+        onnxc_source::write(outline, &self.target, Constants::Inside, out)
+    }
+
+    /// Writes the C source without its constants. [`onnxc_source::web`] has the rest of a module of WebAssembly.
+    #[doc(hidden)]
+    pub fn write_source_without_constants(
+        &self,
+        outline: &Outline<'_>,
+        out: &mut dyn std::io::Write,
+    ) -> Result<()> {
+        onnxc_source::write(outline, &self.target, Constants::Apart, out)
     }
 
     fn sources(&self) -> Vec<Source<'_>> {

@@ -13,3 +13,6 @@ pub mod strings;
 pub use abi::{Model, Options, Status, StringView, Tensor, ValueInfo};
 pub use alloc::AlignedBytes;
 pub use pool::Pool;
+
+/// The C header of models, `onnxc.h`.
+pub const HEADER: &str = include_str!("../include/onnxc.h");

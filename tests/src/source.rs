@@ -1,12 +1,15 @@
 //! C source of models, through C compilers.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use onnxc::{Compiled, native};
 use onnxc_ir::error::{Error, Result, Stage};
+use onnxc_ir::graph::{DType, Tensor, borders};
 use onnxc_machine::target::Target;
+use serde_json::json;
 
 use crate::compile::{Code, compile_to};
 use crate::expected::Outcome;
@@ -165,6 +168,65 @@ pub fn write(compiled: &Compiled, folder: &Path) -> Result<PathBuf> {
     let path = folder.join(format!("{}.c", outline.name));
     compiled.write_source(&outline, &mut File::create(&path).map_err(io)?)?;
     Ok(path)
+}
+
+/// A model as a module of WebAssembly, which Node runs.
+pub struct Module<'f> {
+    folder: &'f Path,
+    inputs: Vec<String>,
+    outputs: Vec<(String, DType)>,
+}
+
+impl Module<'_> {
+    /// Makes a module in an empty folder by the command `onnxc`; the error is its message.
+    pub fn new<'f>(
+        onnxc: &str,
+        model: &Path,
+        compiled: &Compiled,
+        folder: &'f Path,
+    ) -> std::result::Result<Module<'f>, String> {
+        let mut command = Command::new(onnxc);
+        command.arg(model).args(["--nchwc-block", "16", "-q", "-o", "model.wasm"]).current_dir(folder);
+        let output = command.output().map_err(|error| error.to_string())?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        let graph = &compiled.graph;
+        let outputs = graph.outputs.iter().enumerate();
+        Ok(Module {
+            folder,
+            inputs: graph.inputs.iter().map(|input| input.name.clone()).collect(),
+            outputs: outputs.map(|(at, (name, _))| (name.clone(), graph.output_ty(at).dtype)).collect(),
+        })
+    }
+
+    /// Runs it in a process of its own.
+    pub fn run(&self, inputs: &[Option<Tensor>]) -> std::result::Result<Vec<Tensor>, String> {
+        let text = |error: std::io::Error| error.to_string();
+        let mut given = serde_json::Map::new();
+        for (at, (name, input)) in self.inputs.iter().zip(inputs).enumerate() {
+            let Some(input) = input else { continue };
+            let file = format!("input{at}.bin");
+            fs::write(self.folder.join(&file), &borders::stored(input).data).map_err(text)?;
+            given.insert(name.clone(), json!({ "dims": input.shape, "file": file }));
+        }
+        fs::write(self.folder.join("given.json"), json!(given).to_string()).map_err(text)?;
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("web/official.mjs");
+        let output =
+            Command::new("node").arg(script).current_dir(self.folder.canonicalize().map_err(text)?).output();
+        let output = output.map_err(text)?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        let dims: BTreeMap<String, Vec<usize>> =
+            serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+        let outputs = self.outputs.iter().enumerate().map(|(at, (name, dtype))| {
+            let data = fs::read(self.folder.join(format!("output{at}.bin"))).map_err(text)?;
+            let shape = dims.get(name).ok_or_else(|| format!("there is no output `{name}`"))?;
+            Ok(borders::unstored(*dtype, shape.clone(), &data.into()))
+        });
+        outputs.collect()
+    }
 }
 
 /// An object of a model by way of its source.

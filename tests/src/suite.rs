@@ -254,6 +254,17 @@ impl Case {
         self.run_sets(&ports, &|_, inputs, shapes| Ok(model.run(inputs, shapes)?))
     }
 
+    /// Runs every data set of the test on the model as another program has it; fails with what is wrong. `run` gives the outputs of inputs
+    /// (`None`: the input's default).
+    pub fn run_by(
+        &self,
+        compiled: &Compiled,
+        run: impl Fn(&[Option<Tensor>]) -> Result<Vec<Tensor>, Miss>,
+    ) -> Result<(), Miss> {
+        let ports = [values::inputs(&compiled.graph), values::outputs(&compiled.graph)];
+        self.run_sets(&ports, &|_, inputs, _| run(inputs))
+    }
+
     /// `ports` are the inputs and the outputs.
     fn run_sets(&self, ports: &[Vec<Port>; 2], run: RunSet<'_>) -> Result<(), Miss> {
         let meta = self.meta().map_err(|error| error.to_string())?;

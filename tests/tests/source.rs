@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 use onnxc_machine::target::Target;
-use onnxc_tests::compile::{Code, compile_for};
+use onnxc_tests::compile::{Code, Failure, catch_panic, compile_for};
 use onnxc_tests::expected::{self, Outcome};
 use onnxc_tests::harness::{Runner, run_on};
-use onnxc_tests::source::{self, Compiler, MACHINES, link_batch};
+use onnxc_tests::source::{self, Compiler, MACHINES, Module, link_batch};
 use onnxc_tests::suite::{self, Case};
 use rayon::prelude::*;
 
@@ -114,6 +114,39 @@ fn official_tests_as_c_of_32_bits() {
     // What the list has is not for these machines.
     let _ = is_all;
     check(&all, false);
+}
+
+/// Through `onnxc -o model.wasm`, in Node. `ONNXC_EMIT=c` runs all.
+#[test]
+fn official_tests_as_webassembly() {
+    let is_there = |program| Command::new(program).arg("--version").output().is_ok();
+    if !["clang", "wasm-ld", "node"].iter().all(is_there) {
+        eprintln!("NOT TESTED: Debian has clang, lld and nodejs");
+        return;
+    }
+    let code: Code = Target::parse("wasm32-unknown-unknown", None).unwrap().for_source().into();
+    let cases = cases().0;
+    let outcome = |case: &Case| {
+        let compiled = match catch_panic(|| compile_for(&case.model(), "model", &code)) {
+            Ok(Ok(compiled)) => compiled,
+            Ok(Err(errors)) => {
+                let failure = Failure::Errors(errors);
+                let text = failure.to_string();
+                return Some(failure.reason().map_or(Outcome::Failed(text), Outcome::Unsupported));
+            }
+            Err(text) => return Some(Outcome::Failed(text)),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let onnxc = env!("CARGO_BIN_EXE_onnxc_driver");
+        match Module::new(onnxc, &case.model(), &compiled, folder.path()) {
+            // Strings and images are not for modules, and are refused.
+            Err(text) if text.contains("needs pointers of 64 bits") => None,
+            Err(text) => Some(Outcome::Failed(text)),
+            Ok(module) => Some(case.run_by(&compiled, |inputs| Ok(module.run(inputs)?)).into()),
+        }
+    };
+    let all = cases.par_iter().filter_map(|case| Some((case.id.clone(), outcome(case)?)));
+    check(&all.collect(), false);
 }
 
 /// What calls the digits model on its sample.

@@ -85,6 +85,17 @@ pub fn weights(outline: &Outline<'_>, out: &mut dyn Write) -> Result<()> {
     out.write_all(text.as_bytes()).map_err(io_error)
 }
 
+/// The declaration of constants that another file has.
+pub fn weights_apart(outline: &Outline<'_>) -> String {
+    match outline.weight_bytes {
+        0 => String::new(),
+        bytes => format!(
+            "/* Constants of the model. */\nextern OX_ALIGNED(64) const unsigned char {}_weights[{bytes}];\n\n",
+            outline.name
+        ),
+    }
+}
+
 /// The type of the numbers of a constant, so that those which are written by their bits have these.
 fn element(dtype: DType, width: usize) -> &'static str {
     match (dtype, width) {

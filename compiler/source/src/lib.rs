@@ -2,12 +2,14 @@
 //!
 //! [`write`] is a thin writer below both IRs: `host` prints functions of the host program, `kernel` a loop nest as a function, and its
 //! expressions; `data` prints constants and descriptions. `helpers` has what printed code calls: arithmetic that C leaves
-//! undefined, functions that a C library would have, vectors. A file has those that it uses.
+//! undefined, functions that a C library would have, vectors. A file has those that it uses. `web` has what makes the source a module of
+//! WebAssembly.
 
 mod data;
 mod helpers;
 mod host;
 mod kernel;
+pub mod web;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -21,9 +23,23 @@ use onnxc_object::emit::outline::{Outline, Outlined};
 use crate::helpers::{Helpers, PRELUDE};
 use crate::host::{Functions, Unit, plain, prototype, support};
 
+/// Where the constants of a model are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Constants {
+    /// In the C source.
+    Inside,
+    /// In another file of the same program, which has them as `<name>_weights`.
+    Apart,
+}
+
 /// Writes the C source of a model. `target` is one that C is written for ([`Target::for_source`]). Errors: what the target has no form of,
 /// constants that cannot be evaluated, and those of `out`.
-pub fn write(outline: &Outline<'_>, target: &Target, out: &mut dyn Write) -> Result<()> {
+pub fn write(
+    outline: &Outline<'_>,
+    target: &Target,
+    constants: Constants,
+    out: &mut dyn Write,
+) -> Result<()> {
     let mut out = io::BufWriter::with_capacity(1 << 16, out);
     let mut unit = Unit {
         model: &outline.name,
@@ -64,7 +80,10 @@ pub fn write(outline: &Outline<'_>, target: &Target, out: &mut dyn Write) -> Res
     for symbol in externals {
         emit(&mut out, &format!("int32_t {symbol}(onnxc_op *op);\n"))?;
     }
-    data::weights(outline, &mut out)?;
+    match constants {
+        Constants::Inside => data::weights(outline, &mut out)?,
+        Constants::Apart => emit(&mut out, &data::weights_apart(outline))?,
+    }
     for program in &outline.programs {
         emit(&mut out, &data::declare(program))?;
     }

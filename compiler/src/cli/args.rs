@@ -30,13 +30,13 @@ pub struct Cli {
 /// The options that people use, for the help of the program itself.
 const USED_MOST: &str = "\
 Without a command, the model is compiled. The options used most:
-  -o FILE                  Output: .o, .a, .so, .c, .h, or text such as .s [default: MODEL.o and MODEL.h]
+  -o FILE                  Output: .o, .a, .so, .c, .wasm, .h, or text such as .s [default: MODEL.o and MODEL.h]
   --mcpu NAME              Processor, such as native or x86-64-v3 [default: any of the target]
   --target TRIPLE          Target, such as aarch64-unknown-linux-gnu [default: this machine]
   --input-dim batch=1      Fix a symbolic size
   --state auto             Keep caches in the caller's memory between runs
   -O LEVEL                 0 to 3, or s for small objects [default: 3]
-  --emit KIND,...          What to write: obj, lib, so, c, header, graph, loops, asm, ...
+  --emit KIND,...          What to write: obj, lib, so, c, wasm, header, graph, loops, asm, ...
 `onnxc compile --help` lists all of them, `onnxc COMMAND --help` those of a command.
 
 Exit codes: 0 success; 1 invalid model, wrong results or I/O error; 2 usage error";
@@ -275,8 +275,8 @@ pub struct CompileArgs {
     #[arg(long, requires = "configuration", conflicts_with = "rank")]
     pub all_ranks: bool,
     /// Output file (default: the model's name with the extension of the kind). The extension selects what is written: .o or .obj, .a,
-    /// .c, .h, the target's shared library (.so, .dylib or .dll), or text such as .s. `-` is standard output, for text. Further kinds of
-    /// --emit are written beside it
+    /// .c, .wasm, .h, the target's shared library (.so, .dylib or .dll), or text such as .s. `-` is standard output, for text. Further
+    /// kinds of --emit are written beside it
     #[arg(short, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Compute this output and others named so, and nothing that only the rest of the model's outputs need; states stay
@@ -293,7 +293,8 @@ pub struct CompileArgs {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub depfile: Option<Option<PathBuf>>,
     /// C compiler that links shared libraries. Those with ELF or for Windows, on x86-64 and aarch64, need none. Others are linked by
-    /// CC_<target>; for the host CC or cc; otherwise the target's GNU compiler
+    /// CC_<target>; for the host CC or cc; otherwise the target's GNU compiler. For .wasm it is a clang; without it
+    /// CC_wasm32_unknown_unknown or the clang that is found
     #[arg(long, value_name = "PROGRAM")]
     pub linker: Option<OsString>,
     /// Print the graph after a pass (`all`: after each)
@@ -329,6 +330,8 @@ pub enum Emit {
     So,
     /// C source and header, for machines with a C compiler
     C,
+    /// WebAssembly module, with an ES module and its types, through clang
+    Wasm,
     /// C header alone
     Header,
     /// Tensor IR after all passes

@@ -13,8 +13,9 @@ use crate::cli::depfile;
 use crate::cli::linker::{Library, Tools};
 use crate::cli::note;
 use crate::cli::output::{self, Outputs};
-use crate::cli::plan::{Job, Plan, what_to_emit};
+use crate::cli::plan::{self, Job, Plan, Script, what_to_emit};
 use crate::cli::session::{Problems, Progress, Session, one, print_warnings, usage};
+use crate::cli::web::{self, Module};
 use crate::files::io_error;
 use crate::{Compiled, Frontend, Options};
 use onnxc_backend::Levels;
@@ -57,9 +58,13 @@ fn of_rank(file: &Path, rank: usize) -> PathBuf {
 
 fn compile(args: &CompileArgs, rank: Option<usize>) -> std::result::Result<(), Problems> {
     Progress::check_passes(&args.print_ir_after).map_err(one)?;
-    let options = Session::code_options(&args.code).map_err(one)?;
+    let mut code = args.code.clone();
+    if plan::asks_for_module(&args.emit, args.output.as_deref()) {
+        code.target.get_or_insert_with(|| web::TARGET.to_string());
+    }
+    let options = Session::code_options(&code).map_err(one)?;
     let kinds = what_to_emit(&args.emit, args.output.as_deref(), &options.target).map_err(one)?;
-    let is_source = kinds.contains(&Emit::C) || options.target.is_source_only();
+    let is_source = kinds.iter().any(|kind| kind.is_source()) || options.target.is_source_only();
     let target = if is_source { options.target.for_source() } else { options.target };
     let options = Options { target, ..options };
     let start = Instant::now();
@@ -243,6 +248,19 @@ impl Plan {
                 let made = made.code()?;
                 let mut write = |file: &mut File| made.write_source(&made.outline()?, file);
                 progress.time("write", || outputs.write(place, &mut write))?;
+                continue;
+            }
+            if *emit == Emit::Wasm {
+                let made = made.code()?;
+                let outline = made.outline()?;
+                if let Some(Script { module, types }) = &self.script {
+                    let file = place.file_name().unwrap_or_default().to_string_lossy();
+                    text_into(outputs, types, &onnxc_source::web::types(&outline)?)?;
+                    text_into(outputs, module, &onnxc_source::web::script(&outline, &file))?;
+                }
+                let module =
+                    progress.time("clang", || Module::build(made, &outline, options, tools, place))?;
+                progress.time("write", || outputs.write(place, &mut |file| module.copy_to(file, place)))?;
                 continue;
             }
             if emit.is_text() {

@@ -63,7 +63,7 @@ pub struct Tools {
 }
 
 /// A program, and what to do where it is not there.
-struct Tool {
+pub struct Tool {
     program: OsString,
     what: &'static str,
     remedy: String,
@@ -127,6 +127,22 @@ impl Tools {
         }
     }
 
+    /// The clang that makes modules of WebAssembly: with a name of its version where there is no other.
+    pub fn clang(&self) -> Tool {
+        let named = self.linker.clone().or_else(|| self.named_by_variable("CC"));
+        let versions = (OLDEST_CLANG..OLDEST_CLANG + 20).rev().map(|version| format!("clang-{version}"));
+        let found = || std::iter::once("clang".to_string()).chain(versions).find(|name| is_there(name));
+        Tool {
+            program: named.unwrap_or_else(|| found().unwrap_or_else(|| "clang".into()).into()),
+            what: "compiler of C for WebAssembly",
+            remedy: format!(
+                "install clang and lld (Debian and Ubuntu: apt install clang lld), or --linker or {} names a clang from {OLDEST_CLANG} on, \
+                 with wasm-ld beside it",
+                self.variable("CC")
+            ),
+        }
+    }
+
     /// The archiver. That of this machine takes objects of other targets where the target has none of its own.
     fn archiver(&self) -> Tool {
         let chain = chain(&self.triple).filter(|_| !self.is_host());
@@ -144,6 +160,9 @@ impl Tools {
     }
 }
 
+/// The first clang that makes modules.
+const OLDEST_CLANG: usize = 14;
+
 fn is_there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
@@ -151,7 +170,7 @@ fn is_there(program: &str) -> bool {
 
 impl Tool {
     /// Runs the program. Its messages about `hidden` files name the files that these become.
-    fn run(&self, arguments: &[OsString], hidden: &[(&Path, &Path)]) -> Result<()> {
+    pub fn run(&self, arguments: &[OsString], hidden: &[(&Path, &Path)]) -> Result<()> {
         let output = Command::new(&self.program).args(arguments).output();
         let program = self.program.to_string_lossy();
         match output {

@@ -34,6 +34,7 @@ mod train;
 mod train_graph;
 pub mod values;
 pub mod verify;
+mod web;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use target_lexicon::Triple;
+use target_lexicon::{Architecture, Triple};
 
 use crate::cli::args::{CompileArgs, Emit};
 use crate::cli::linker;
@@ -23,6 +23,20 @@ pub struct Plan {
     /// The header that comes with machine code, or alone.
     pub header: Option<PathBuf>,
     pub depfile: Option<PathBuf>,
+    /// What runs a module of WebAssembly: an ES module and its types.
+    pub script: Option<Script>,
+}
+
+/// The ES module beside a module of WebAssembly.
+pub struct Script {
+    pub module: PathBuf,
+    pub types: PathBuf,
+}
+
+impl Script {
+    fn beside(module: &Path) -> Script {
+        Script { module: module.with_extension("mjs"), types: module.with_extension("d.mts") }
+    }
 }
 
 impl Plan {
@@ -65,7 +79,8 @@ impl Plan {
                 "standard output takes one kind of text; `-o FILE` names a file for several".into(),
             ));
         }
-        if let Some(job) = jobs.iter().find(|job| job.emit.is_code() && job.place != Path::new("-")) {
+        let has_header = |emit: Emit| emit.is_code() && emit != Emit::Wasm;
+        if let Some(job) = jobs.iter().find(|job| has_header(job.emit) && job.place != Path::new("-")) {
             let stem = stem(&job.place, &[job.emit]);
             header.get_or_insert_with(|| job.place.with_file_name(format!("{stem}.h")));
         }
@@ -80,7 +95,8 @@ impl Plan {
                 return Err(usage("standard output has no dependency file; --depfile=FILE names one".into()));
             }
         };
-        Ok(Plan { jobs, header, depfile })
+        let script = jobs.iter().find(|job| job.emit == Emit::Wasm).map(|job| Script::beside(&job.place));
+        Ok(Plan { jobs, header, depfile, script })
     }
 
     /// Prefix of the symbols: the name of the file that is machine code, or of the first one.
@@ -96,7 +112,8 @@ impl Plan {
     /// The files that are written, in the order in which they take their places.
     pub fn files(&self) -> Vec<PathBuf> {
         let places = self.jobs.iter().map(|job| &job.place).filter(|place| **place != Path::new("-"));
-        self.depfile.iter().chain(&self.header).chain(places).cloned().collect()
+        let scripts = self.script.iter().flat_map(|script| [&script.types, &script.module]);
+        self.depfile.iter().chain(&self.header).chain(scripts).chain(places).cloned().collect()
     }
 }
 
@@ -119,6 +136,7 @@ const EXTENSIONS: &[(&str, Emit)] = &[
     ("dylib", Emit::So),
     ("dll", Emit::So),
     ("c", Emit::C),
+    ("wasm", Emit::Wasm),
     ("h", Emit::Header),
     ("s", Emit::Asm),
     ("clif", Emit::Clif),
@@ -132,6 +150,11 @@ const EXTENSIONS: &[(&str, Emit)] = &[
 fn said(file: &Path) -> Option<Emit> {
     let extension = file.extension()?;
     EXTENSIONS.iter().find(|(known, _)| extension.eq_ignore_ascii_case(known)).map(|row| row.1)
+}
+
+/// Whether a module of WebAssembly is to be written, which has a target of its own.
+pub fn asks_for_module(asked: &[Emit], output: Option<&Path>) -> bool {
+    asked.contains(&Emit::Wasm) || (asked.is_empty() && output.and_then(said) == Some(Emit::Wasm))
 }
 
 /// What to write: the kinds that are asked for, or the one that the output's extension says. Both must agree, and libraries must
@@ -170,8 +193,18 @@ pub fn what_to_emit(asked: &[Emit], output: Option<&Path>, target: &Target) -> R
     }
     if c_only && let Some(kind) = kinds.iter().find(|kind| kind.is_machine_code()) {
         return Err(usage(format!(
-            "target `{triple}` has no code generator (--emit={}): --emit c (or -o FILE.c) writes C for its compiler",
-            kind.flag()
+            "target `{triple}` has no code generator (--emit={}): --emit c (or -o FILE.c) writes C for its compiler{}",
+            kind.flag(),
+            if triple.architecture == Architecture::Wasm32 {
+                ", --emit wasm (or -o FILE.wasm) a module"
+            } else {
+                ""
+            }
+        )));
+    }
+    if kinds.contains(&Emit::Wasm) && triple.architecture != Architecture::Wasm32 {
+        return Err(usage(format!(
+            "modules of WebAssembly are for the target `wasm32-unknown-unknown`, not for `{triple}`; without --target they are made for it"
         )));
     }
     if kinds.contains(&Emit::C)
@@ -225,12 +258,17 @@ impl Emit {
 
     /// Whether its files hold other bytes than text.
     pub fn is_binary(self) -> bool {
-        matches!(self, Emit::Obj | Emit::Lib | Emit::So)
+        matches!(self, Emit::Obj | Emit::Lib | Emit::So | Emit::Wasm)
+    }
+
+    /// Whether it is made by way of C.
+    pub fn is_source(self) -> bool {
+        matches!(self, Emit::C | Emit::Wasm)
     }
 
     /// Whether it is made by a code generator.
     fn is_machine_code(self) -> bool {
-        self.is_binary() || matches!(self, Emit::Asm | Emit::Clif | Emit::Vector)
+        matches!(self, Emit::Obj | Emit::Lib | Emit::So | Emit::Asm | Emit::Clif | Emit::Vector)
     }
 
     fn is_library(self) -> bool {

@@ -1,0 +1,258 @@
+"""Models as C on Cortex-M boards that QEMU has: whether they are right, flash, RAM and instructions.
+
+Each model with its first set of test data is compiled by `onnxc --emit c` and arm-none-eabi-gcc into a program without an operating system,
+which runs one inference. Flash is code and constants that the model adds to a program; RAM is workspace, inputs, outputs and the stack of
+the run; instructions are those of QEMU (`-icount`), by the board's timer.
+
+    python microcontrollers.py --onnxc ONNXC [--board NAME ...] MODEL.onnx ...
+
+Debian: gcc-arm-none-eabi, libnewlib-arm-none-eabi, qemu-system-arm.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+INCLUDE = pathlib.Path(__file__).resolve().parents[2] / "runtime-support/include"
+
+# Processor, machine of QEMU, target, `--mcpu`, flags of gcc, where code and data lie.
+BOARDS = {
+    "M3": ("mps2-an385", "thumbv7m-none-eabi", "cortex-m3", ["-mcpu=cortex-m3"], (0x0, 0x20000000)),
+    "M4F": ("mps2-an386", "thumbv7em-none-eabi", "cortex-m4", ["-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"], (0x0, 0x20000000)),
+    "M7": ("mps2-an500", "thumbv7em-none-eabi", "cortex-m7", ["-mcpu=cortex-m7", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"], (0x0, 0x20000000)),
+    "M33": ("mps2-an505", "thumbv8m.main-none-eabi", "cortex-m33", ["-mcpu=cortex-m33", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"], (0x10000000, 0x38000000)),
+}
+
+C_TYPES = {
+    np.dtype(np.float32): "float",
+    np.dtype(np.float64): "double",
+    np.dtype(np.int8): "int8_t",
+    np.dtype(np.uint8): "uint8_t",
+    np.dtype(np.int32): "int32_t",
+    np.dtype(np.int64): "int64_t",
+}
+
+LAYOUT = """
+MEMORY {
+    flash (rx) : ORIGIN = %#x, LENGTH = 4M
+    ram (rwx) : ORIGIN = %#x, LENGTH = 2M
+}
+ENTRY(reset)
+SECTIONS {
+    .text : { KEEP(*(.vectors)) *(.text*) *(.rodata*) *(.ARM.ex*) } > flash
+    .data : { *(.data*) } > ram
+    .bss (NOLOAD) : { *(.bss*) *(COMMON) } > ram
+    stack_end = ORIGIN(ram) + LENGTH(ram);
+}
+"""
+
+# A timer of 24 bits; each of its ticks is the same number of instructions, which a loop of a known number finds.
+MAIN = """
+#include <stdint.h>
+#ifdef MODEL
+#include "m.h"
+#endif
+#include "data.h"
+
+extern unsigned char stack_end[];
+void reset(void);
+static void stop(void) { for (;;) { } }
+
+static volatile uint32_t rounds;
+static void count(void) { rounds++; }
+
+__attribute__((section(".vectors"), used)) static void *const vectors[16] = {
+    stack_end, (void *)reset, (void *)stop, (void *)stop, (void *)stop, (void *)stop, (void *)stop,
+    0, 0, 0, 0, 0, 0, 0, 0, (void *)count
+};
+
+static int32_t host(int32_t what, const void *with) {
+    register int32_t r0 __asm__("r0") = what;
+    register const void *r1 __asm__("r1") = with;
+    __asm__ volatile("bkpt 0xab" : "+r"(r0) : "r"(r1) : "memory");
+    return r0;
+}
+
+static void print(uint32_t number) {
+    char text[16];
+    int at = 15;
+    text[at] = 0;
+    text[--at] = ' ';
+    do {
+        text[--at] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number != 0);
+    host(4, text + at);
+}
+
+#define REGISTER(at) (*(volatile uint32_t *)(at))
+
+/* It counts down from the most that it holds, again and again. */
+static void begin(void) {
+    REGISTER(0xe000e010) = 0;
+    REGISTER(0xe000e014) = 0xffffff;
+    REGISTER(0xe000e018) = 0;
+    rounds = 0;
+    REGISTER(0xe000e010) = 7;
+}
+
+/* Ticks since the beginning. */
+static uint32_t end(void) {
+    uint32_t now, before;
+    do {
+        before = rounds;
+        now = REGISTER(0xe000e018);
+    } while (before != rounds);
+    REGISTER(0xe000e010) = 0;
+    return before * 0x1000000 + 0xffffff - now;
+}
+
+__attribute__((noinline)) static void turns(uint32_t count) {
+    __asm__ volatile("1: subs %0, %0, #1\\n bne 1b" : "+l"(count));
+}
+
+#define PAINTED 65536
+
+void reset(void) {
+    uint32_t loop, run, status = 0, used;
+    volatile unsigned char *const bottom = (unsigned char *)__builtin_frame_address(0) - PAINTED;
+    rounds = 0;
+    /* All coprocessors, the unit for floats among them. */
+    REGISTER(0xe000ed88) = 0xf << 20;
+    __asm__ volatile("dsb\\n isb" ::: "memory");
+    begin();
+    turns(1000000);
+    loop = end();
+    for (used = 0; used < PAINTED - 256; used++) {
+        bottom[used] = 0xa5;
+    }
+    begin();
+#ifdef MODEL
+    status = (uint32_t)m_predict(ARGUMENTS);
+#endif
+    run = end();
+    for (used = PAINTED; used > 0 && bottom[PAINTED - used] == 0xa5; used--) { }
+    print(status);
+    print(loop);
+    print(run);
+    print(used);
+#ifdef MODEL
+    for (unsigned at = 0; at < sizeof output / 4; at++) {
+        print(((const uint32_t *)output)[at]);
+    }
+#endif
+    host(0x18, (const void *)0x20026);
+    stop();
+}
+"""
+
+
+def numbers(array):
+    """Elements by their bits, so that the compiler reads what numpy has."""
+    flat = np.ascontiguousarray(array).ravel()
+    if flat.dtype == np.float32:
+        return ", ".join(float(value).hex() + "f" for value in flat)
+    return ", ".join(str(value) for value in flat)
+
+
+def load(path):
+    """Inputs and outputs of the first set of test data, and the sizes that these have."""
+    graph = onnx.load(path, load_external_data=False).graph
+    constants = {tensor.name for tensor in graph.initializer}
+    folder = path.parent / "test_data_set_0"
+
+    def tensors(kind, values):
+        found = []
+        for at, value in enumerate(values):
+            tensor = onnx.TensorProto()
+            tensor.ParseFromString((folder / f"{kind}_{at}.pb").read_bytes())
+            found.append((value, numpy_helper.to_array(tensor)))
+        return found
+
+    inputs = tensors("input", [value for value in graph.input if value.name not in constants])
+    pins = {}
+    for value, array in inputs:
+        for dim, size in zip(value.type.tensor_type.shape.dim, array.shape):
+            if dim.dim_param:
+                pins[dim.dim_param] = size
+    return [array for _, array in inputs], [array for _, array in tensors("output", graph.output)], pins
+
+
+def run(command, **more):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, **more)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def size(program):
+    """Bytes of code and constants."""
+    lines = run(["arm-none-eabi-size", "-A", program]).splitlines()
+    sections = {words[0]: int(words[1]) for words in map(str.split, lines) if len(words) == 3 and words[1].isdigit()}
+    return sections[".text"] + sections.get(".data", 0)
+
+
+def measure(onnxc, path, board, level, folder):
+    machine, triple, cpu, flags, origins = BOARDS[board]
+    inputs, outputs, pins = load(path)
+    words = [f"--input-dim={name}={value}" for name, value in pins.items()]
+    run([onnxc, path.resolve(), "-q", "-O", level, "--target", triple, "--mcpu", cpu, *words, "-o", folder / "m.c"])
+    header = (folder / "m.h").read_text()
+    workspace = int(re.search(r"M_WORKSPACE_BYTES (\d+)", header)[1])
+    lines, arguments = ["#include <stdint.h>"], []
+    for at, array in enumerate(inputs):
+        lines.append(f"static const {C_TYPES[array.dtype]} input{at}[{max(array.size, 1)}] = {{{numbers(array)}}};")
+        arguments.append(f"input{at}")
+    if len(outputs) != 1 or outputs[0].dtype != np.float32:
+        raise SystemExit(f"{path}: one output of f32 is wanted")
+    lines.append(f"static float output[{outputs[0].size}];")
+    lines.append(f"static _Alignas(64) unsigned char workspace[{max(workspace, 1)}];")
+    lines.append(f"#define ARGUMENTS {', '.join([*arguments, 'output', 'workspace'])}")
+    (folder / "data.h").write_text("\n".join(lines) + "\n")
+    (folder / "main.c").write_text(MAIN)
+    (folder / "layout.ld").write_text(LAYOUT % origins)
+    common = ["arm-none-eabi-gcc", *flags, "-mthumb", "-std=gnu99", "-ffunction-sections", "-fdata-sections", "-w", "-I", INCLUDE]
+    speed = "-Os" if level == "s" else "-O2"
+    link = ["-nostartfiles", "-Wl,--gc-sections", "-T", folder / "layout.ld", "-lc", "-lgcc"]
+    run([*common, speed, "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-c", folder / "m.c", "-o", folder / "m.o"])
+    data = sum(array.nbytes for array in inputs)
+    for name, more in (("with", ["-DMODEL", folder / "m.o"]), ("without", [])):
+        run([*common, "-O1", *more, folder / "main.c", "-o", folder / name, *link])
+    flash = size(folder / "with") - size(folder / "without") - data
+    qemu = ["qemu-system-arm", "-M", machine, "-nographic", "-monitor", "none", "-serial", "none", "-icount", "shift=0"]
+    qemu += ["-chardev", "stdio,id=out", "-semihosting-config", "enable=on,target=native,chardev=out"]
+    text = run([*qemu, "-kernel", folder / "with"], timeout=600)
+    status, loop, ticks, stack, *bits = map(int, text.split())
+    if status != 0:
+        raise SystemExit(f"{path} on {board}: status {status}")
+    got = np.array(bits, np.uint32).view(np.float32)
+    np.testing.assert_allclose(got, outputs[0].ravel(), rtol=1e-3, atol=1e-3 * np.abs(outputs[0]).max())
+    ram = workspace + data + outputs[0].nbytes + stack
+    return flash, ram, workspace, stack, round(ticks * 2_000_000 / loop)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", type=pathlib.Path, metavar="MODEL.onnx")
+    parser.add_argument("--onnxc", required=True)
+    parser.add_argument("--board", nargs="+", choices=BOARDS, default=list(BOARDS))
+    arguments = parser.parse_args()
+    print("| model | processor | -O | flash | RAM | of it workspace | of it stack | instructions |")
+    print("|---|---|---|--:|--:|--:|--:|--:|")
+    for path in arguments.models:
+        for board in arguments.board:
+            for level in ("3", "s"):
+                with tempfile.TemporaryDirectory() as name:
+                    found = measure(arguments.onnxc, path, board, level, pathlib.Path(name))
+                row = [path.parent.name if path.stem == "model" else path.stem, board, level, *(f"{value:,}" for value in found)]
+                print("| " + " | ".join(row) + " |", flush=True)
+
+
+main()
