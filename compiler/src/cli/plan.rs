@@ -23,6 +23,8 @@ pub struct Plan {
     /// The header that comes with machine code, or alone.
     pub header: Option<PathBuf>,
     pub depfile: Option<PathBuf>,
+    /// What the object's line tables lead to.
+    pub listing: Option<PathBuf>,
 }
 
 impl Plan {
@@ -80,7 +82,16 @@ impl Plan {
                 return Err(usage("standard output has no dependency file; --depfile=FILE names one".into()));
             }
         };
-        Ok(Plan { jobs, header, depfile })
+        let object = jobs.iter().find(|job| job.emit.is_binary()).map(|job| &job.place);
+        let listing = match (&args.listing, object) {
+            (None, _) => None,
+            (Some(_), None) => {
+                return Err(usage("--listing is for objects and libraries, and none is written".into()));
+            }
+            (Some(Some(file)), _) => Some(file.clone()),
+            (Some(None), Some(object)) => Some(object.with_extension("lst")),
+        };
+        Ok(Plan { jobs, header, depfile, listing })
     }
 
     /// Prefix of the symbols: the name of the file that is machine code, or of the first one.
@@ -96,7 +107,7 @@ impl Plan {
     /// The files that are written, in the order in which they take their places.
     pub fn files(&self) -> Vec<PathBuf> {
         let places = self.jobs.iter().map(|job| &job.place).filter(|place| **place != Path::new("-"));
-        self.depfile.iter().chain(&self.header).chain(places).cloned().collect()
+        self.depfile.iter().chain(&self.listing).chain(&self.header).chain(places).cloned().collect()
     }
 }
 
