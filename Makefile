@@ -45,7 +45,7 @@ place:
 	    test ! -f $$file || $(INSTALL) -m 644 $$file $(TO)/lib || exit 1; done
 	-test -f $(TO)/bin/onnxc.exe || $(STRIP) -S $(TO)/bin/onnxc $(TO)/lib/libonnxc_runtime_*
 	$(INSTALL) -m 644 runtime-support/include/onnxc.h runtime-support/cpp/onnxc.hpp $(TO)/include
-	$(INSTALL) -m 644 runtime-support/cmake/onnxcConfig.cmake $(PACKAGES)
+	$(INSTALL) -m 644 runtime-support/cmake/onnxcConfig.cmake runtime-support/cmake/onnxcTarget.cmake $(PACKAGES)
 	$(INSTALL) -m 644 runtime-support/go/go.mod runtime-support/go/onnxc.go runtime-support/include/onnxc.h $(TO)/share/onnxc/go
 	$(INSTALL) -m 644 runtime-support/mpi/onnxc_mpi.c runtime-support/mpi/onnxc_mpi.h $(TO)/share/onnxc/mpi
 	sed 's/@VERSION@/$(VERSION)/' runtime-support/cmake/onnxcConfigVersion.cmake.in > $(PACKAGES)/onnxcConfigVersion.cmake

@@ -24,7 +24,7 @@ pub use onnxc_import::{
 };
 pub use onnxc_ir::error::{Error, Kind, NodeRef, Result, Stage};
 pub use onnxc_machine::target::{Goal, Target};
-pub use onnxc_object::emit::Artifact;
+pub use onnxc_object::emit::{Artifact, Listing};
 pub use onnxc_passes::Precision;
 
 use std::collections::BTreeMap;
@@ -69,9 +69,15 @@ pub struct Options {
     pub rank: Option<usize>,
     /// Compile in a call of `step_done` after every step.
     pub profile: bool,
+    /// Names of kernels and nodes in the object, and what informs a caller who traces a run (`options->trace`) of each step; not for
+    /// targets without an operating system.
+    pub trace: bool,
     /// Records for unwinders, where those of the system can do without (`.eh_frame` of ELF objects): for debuggers, crash handlers and
     /// profilers that walk the stack.
     pub unwind: bool,
+    /// Line tables (`.debug_line`) that lead debuggers and profilers from code of an ELF object to the lines of this file, which name steps,
+    /// kernels and ONNX nodes; [`Artifact::listing`] is its text.
+    pub listing: Option<Listing>,
 }
 
 impl Options {
@@ -87,7 +93,9 @@ impl Options {
             import: ImportOptions::default(),
             rank: None,
             profile: false,
+            trace: true,
             unwind: true,
+            listing: None,
         }
     }
 }
@@ -397,7 +405,13 @@ pub fn backend(frontend: Frontend, options: &Options, observer: &mut dyn Observe
         compiled.push(CompiledEntry { suffix, role, graph: Arc::new(graph), program, kernels });
     }
     observer.stage("kernels", start.elapsed());
-    let emit = emit::Options { name: options.name.clone(), profile: options.profile, unwind: options.unwind };
+    let emit = emit::Options {
+        name: options.name.clone(),
+        profile: options.profile,
+        trace: options.trace && !options.target.is_freestanding(),
+        unwind: options.unwind,
+        listing: options.listing.clone(),
+    };
     Ok(Compiled {
         graph: Arc::new(graph),
         program,

@@ -8,7 +8,7 @@
 #
 # onnxc_add_model(<target> <model.onnx>
 #     [NAME <prefix>]       prefix of the symbols and name of the header; the target's name by default
-#     [OPTIONS <option>...] options of the compiler, such as --mcpu native or --input-dim batch=1
+#     [OPTIONS <option>...] options of the compiler, such as --mcpu native or --input-dim batch=1; --target is that of CMake
 #     [DEPENDS <file>...])  other files that the model is read from: external data
 #
 # A target that links <target> finds "<prefix>.h" and "onnxc.h" and has the model's code. Models with strings or
@@ -58,27 +58,7 @@ if(TARGET MPI::MPI_C AND NOT TARGET onnxc::mpi)
         INTERFACE_LINK_LIBRARIES "onnxc::runtime;MPI::MPI_C")
 endif()
 
-# The compiler's triple for what CMake compiles for, in `variable`; empty on this machine itself.
-function(_onnxc_triple variable)
-    set(${variable} "" PARENT_SCOPE)
-    if(NOT CMAKE_CROSSCOMPILING)
-        return()
-    endif()
-    string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" processor)
-    if(processor MATCHES "^(amd64|x86_64|x64)$")
-        set(processor x86_64)
-    elseif(processor MATCHES "^(arm64|aarch64)$")
-        set(processor aarch64)
-    endif()
-    foreach(pair IN ITEMS Linux:unknown-linux-gnu Darwin:apple-darwin Windows:pc-windows-msvc)
-        string(REPLACE ":" ";" pair "${pair}")
-        list(GET pair 0 system)
-        list(GET pair 1 rest)
-        if(CMAKE_SYSTEM_NAME STREQUAL system)
-            set(${variable} "${processor}-${rest}" PARENT_SCOPE)
-        endif()
-    endforeach()
-endfunction()
+include("${CMAKE_CURRENT_LIST_DIR}/onnxcTarget.cmake")
 
 function(onnxc_add_model target model)
     cmake_parse_arguments(ARG "" "NAME" "OPTIONS;DEPENDS" ${ARGN})
@@ -99,13 +79,26 @@ function(onnxc_add_model target model)
     endif()
     set(folder "${CMAKE_CURRENT_BINARY_DIR}/onnxc/${target}")
     file(MAKE_DIRECTORY "${folder}")
-    # The compiler recognizes the kind of file by the extension.
-    set(object "${folder}/${name}.o")
     set(header "${folder}/${name}.h")
     set(options ${ARG_OPTIONS})
-    _onnxc_triple(triple)
-    if(triple AND NOT "${options}" MATCHES "--target")
-        list(APPEND options --target "${triple}")
+    get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+    if("${options}" MATCHES "--target[=;]([^;]+)")
+        set(triple "${CMAKE_MATCH_1}")
+    else()
+        onnxc_target(triple)
+        if(triple)
+            list(APPEND options --target "${triple}")
+        endif()
+    endif()
+    # The compiler recognizes the kind of file by the extension.
+    _onnxc_is_source(is_source "${triple}")
+    if(is_source)
+        if(NOT "C" IN_LIST languages)
+            message(FATAL_ERROR "onnxc_add_model: a model for ${triple} is C, which the project does not enable: project(... LANGUAGES C)")
+        endif()
+        set(object "${folder}/${name}.c")
+    else()
+        set(object "${folder}/${name}.o")
     endif()
     add_custom_command(
         OUTPUT "${object}" "${header}"
@@ -113,9 +106,11 @@ function(onnxc_add_model target model)
         DEPENDS "${model}" "${ONNXC_COMPILER}" ${ARG_DEPENDS}
         COMMENT "Compiling ${model}"
         VERBATIM)
-    set_source_files_properties("${object}" PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+    set_source_files_properties("${object}" PROPERTIES GENERATED TRUE)
+    if(NOT is_source)
+        set_source_files_properties("${object}" PROPERTIES EXTERNAL_OBJECT TRUE)
+    endif()
     add_library(${target} STATIC "${object}" "${header}")
-    get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
     if("C" IN_LIST languages)
         set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
     else()

@@ -22,6 +22,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -306,6 +307,32 @@ class Pool {
     std::unique_ptr<onnxc_pool, End> pool_;
 };
 
+/* A record of runs on a timeline, for https://ui.perfetto.dev; needs the runtime's library. It must outlive the runs. */
+class Trace {
+  public:
+    /* Room for this number of events, 0: a million. */
+    explicit Trace(std::size_t events = 0) : trace_(onnxc_trace_create(events)) {
+        if (trace_ == nullptr) {
+            throw std::bad_alloc();
+        }
+    }
+
+    /* Behind the pool of these options. */
+    void serve(onnxc_options &options) const { onnxc_trace_attach(trace_.get(), &options); }
+
+    void write(const std::string &path) const {
+        if (const std::int32_t number = onnxc_trace_write(trace_.get(), path.c_str())) {
+            throw std::system_error(number, std::generic_category(), path);
+        }
+    }
+
+  private:
+    struct End {
+        void operator()(onnxc_trace *trace) const noexcept { onnxc_trace_destroy(trace); }
+    };
+    std::unique_ptr<onnxc_trace, End> trace_;
+};
+
 /* A thread that ends runs whose time is over. */
 class Watchdog {
   public:
@@ -404,6 +431,8 @@ class Model {
     /* Services of all runs: a pool, which must outlive them, a seed, a flag that cancels. The allocator is this class's. */
     onnxc_options &options() noexcept { return options_; }
     void use(const Pool &pool) noexcept { pool.serve(options_); }
+    /* Records runs from here on; behind the pool. */
+    void use(const Trace &trace) noexcept { trace.serve(options_); }
 
     /* An empty state block, for these values of symbols by their names. */
     State state(std::initializer_list<std::pair<std::string_view, std::int64_t>> sizes) const {

@@ -33,7 +33,8 @@ package onnxc
 // }
 //
 // static int32_t run(const onnxc_model *model, const onnxc_tensor *inputs, onnxc_tensor *outputs, void *workspace,
-//                    size_t bytes, uint64_t seed, onnxc_pool *pool, int64_t threads, char *message, size_t capacity) {
+//                    size_t bytes, uint64_t seed, onnxc_pool *pool, int64_t threads, onnxc_trace *trace, char *message,
+//                    size_t capacity) {
 //     onnxc_options options = ONNXC_OPTIONS_INIT;
 //     options.allocate = allocate;
 //     options.release = release;
@@ -45,6 +46,9 @@ package onnxc
 //         options.pool = pool;
 //         options.threads = threads;
 //     }
+//     if (trace != NULL) {
+//         onnxc_trace_attach(trace, &options);
+//     }
 //     return onnxc_model_run(model)(inputs, (size_t)model->input_count, outputs, (size_t)model->output_count, workspace,
 //                                   bytes, &options);
 // }
@@ -53,7 +57,9 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
+	"syscall"
 	"unsafe"
 )
 
@@ -146,6 +152,7 @@ type Model struct {
 	workspace unsafe.Pointer
 	bytes     C.size_t
 	pool      *C.onnxc_pool
+	trace     *C.onnxc_trace
 }
 
 // New takes what the model's function <name>_model gives.
@@ -171,9 +178,35 @@ func (m *Model) Threads(threads int) error {
 	return nil
 }
 
+// Trace has later runs recorded on a timeline, which WriteTrace writes.
+func (m *Model) Trace() error {
+	if m.trace == nil {
+		m.trace = C.onnxc_trace_create(0)
+	}
+	if m.trace == nil {
+		return errors.New("no memory for a trace")
+	}
+	return nil
+}
+
+// WriteTrace writes the runs since Trace as JSON for https://ui.perfetto.dev.
+func (m *Model) WriteTrace(path string) error {
+	defer runtime.KeepAlive(m)
+	if m.trace == nil {
+		return errors.New("no run is recorded: Trace begins to")
+	}
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	if number := C.onnxc_trace_write(m.trace, name); number != 0 {
+		return &os.PathError{Op: "write", Path: path, Err: syscall.Errno(number)}
+	}
+	return nil
+}
+
 func (m *Model) free() {
 	C.free(m.workspace)
 	C.onnxc_pool_destroy(m.pool)
+	C.onnxc_trace_destroy(m.trace)
 }
 
 // Outputs are the names of the outputs in their order; of a value other than a tensor, one for each part.
@@ -279,7 +312,7 @@ func (m *Model) Run(inputs ...Tensor) (outputs []Tensor, err error) {
 	if count > 0 {
 		first = &out[0]
 	}
-	status := C.run(m.model, in, first, m.workspace, m.bytes, C.uint64_t(m.Seed), m.pool, threads, message, capacity)
+	status := C.run(m.model, in, first, m.workspace, m.bytes, C.uint64_t(m.Seed), m.pool, threads, m.trace, message, capacity)
 	if status != C.ONNXC_OK {
 		return nil, &Error{int(status), C.GoString(message)}
 	}

@@ -57,7 +57,7 @@ typedef enum onnxc_status {
     /* The workspace is too small. */
     ONNXC_BAD_WORKSPACE = 8,
     /* options->struct_size is smaller than this version's struct, and is not that of an earlier one, which ended before
-     * `seed` or before `communicator`. */
+     * `seed`, `communicator` or `trace`. */
     ONNXC_BAD_OPTIONS = 9,
     /* A size that these dimensions need does not fit 64 bits. */
     ONNXC_SIZE_OVERFLOW = 10,
@@ -232,6 +232,24 @@ typedef struct onnxc_communicator {
     int32_t (*abort)(void *context, int32_t status);
 } onnxc_communicator;
 
+/* What a run informs options->trace of. */
+typedef enum onnxc_event {
+    /* A run begins, after all checks. */
+    ONNXC_RUN_BEGIN = 0,
+    /* It ends, with the status `number`. */
+    ONNXC_RUN_END = 1,
+    /* The step `number` begins. It ends with the next event of the run. */
+    ONNXC_STEP = 2,
+    /* A step with bodies begins, such as a loop; the steps of its bodies follow, again for each iteration. */
+    ONNXC_ENTER = 3,
+    /* It ends. */
+    ONNXC_LEAVE = 4
+} onnxc_event;
+
+/* `event` is an onnxc_event. `kernel` is the name of the kernel, or what the step does (copy, allocate, loop), and of a run the model; `nodes`
+ * are the ONNX nodes, such as `layer1/conv (Conv), layer1/relu (Relu)`. Both are constants of the model. */
+typedef void (*onnxc_trace_fn)(void *trace_context, int32_t event, int64_t number, const char *kernel, const char *nodes);
+
 /* Optional services for a run. Set it up with ONNXC_OPTIONS_INIT, then fill what you have. */
 typedef struct onnxc_options {
     /* sizeof(onnxc_options). */
@@ -263,10 +281,15 @@ typedef struct onnxc_options {
     uint64_t seed;
     /* For a model that is one rank of several; others do not ask for it. A caller whose struct ends before this field has none. */
     const onnxc_communicator *communicator;
+    /* Informed of what a run does, as it does it, on the thread that runs the model; NULL: nobody, at no cost. onnxc_trace_create makes one
+     * that writes a file. Models compiled with --no-trace, with -Os or for no operating system do not call it. A caller whose struct ends
+     * before this field has none. */
+    onnxc_trace_fn trace;
+    void *trace_context;
 } onnxc_options;
 
 /* clang-format off */
-#define ONNXC_OPTIONS_INIT { sizeof(onnxc_options), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL }
+#define ONNXC_OPTIONS_INIT { sizeof(onnxc_options), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, NULL, NULL }
 /* clang-format on */
 
 /* A call of a function of the program's own, which computes an operator that it was given when the model was compiled
@@ -1178,6 +1201,29 @@ void *onnxc_allocate(void *allocator, size_t bytes, size_t alignment);
 
 /* Gives back memory of onnxc_allocate, with the same sizes. NULL is ignored. */
 void onnxc_release(void *allocator, void *memory, size_t bytes, size_t alignment);
+
+/* ---- Traces, in the runtime library. ---- */
+
+/* A record of runs on a timeline, for any number of threads. */
+typedef struct onnxc_trace onnxc_trace;
+
+/* Room for `events` events, 0 for a million; those that find none are counted and left out. NULL if there is no memory. */
+onnxc_trace *onnxc_trace_create(size_t events);
+
+/* Has runs with these options recorded: sets trace and trace_context. Where the options have a parallel_for it replaces that and the pool, so
+ * that each thread's parts of a kernel are recorded as well: set those first. The trace must outlive the runs. 0, or an onnxc_status. */
+int32_t onnxc_trace_attach(onnxc_trace *trace, onnxc_options *options);
+
+/* Events that are recorded, and that found no room. */
+size_t onnxc_trace_events(const onnxc_trace *trace);
+size_t onnxc_trace_lost(const onnxc_trace *trace);
+
+/* Writes what is recorded as JSON of the Trace Event Format, which https://ui.perfetto.dev and chrome://tracing open; of a run that is on its
+ * way, as far as it has come. The models must still be loaded. 0, or the number of the system's error. */
+int32_t onnxc_trace_write(const onnxc_trace *trace, const char *path);
+
+/* NULL is ignored. */
+void onnxc_trace_destroy(onnxc_trace *trace);
 
 /* ---- Ranks, in the runtime library. ---- */
 

@@ -74,6 +74,24 @@ pub type ParallelForFn = unsafe extern "C" fn(
     job: *mut c_void,
 ) -> i32;
 
+/// `onnxc_trace_fn`
+pub type TraceFn = unsafe extern "C" fn(
+    context: *mut c_void,
+    event: i32,
+    number: i64,
+    kernel: *const c_char,
+    nodes: *const c_char,
+);
+
+/// `onnxc_event`
+pub mod event {
+    pub const RUN_BEGIN: i32 = 0;
+    pub const RUN_END: i32 = 1;
+    pub const STEP: i32 = 2;
+    pub const ENTER: i32 = 3;
+    pub const LEAVE: i32 = 4;
+}
+
 /// `onnxc_options`
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -92,6 +110,8 @@ pub struct Options {
     pub step_context: *mut c_void,
     pub seed: u64,
     pub communicator: *const crate::ranks::Communicator,
+    pub trace: Option<TraceFn>,
+    pub trace_context: *mut c_void,
 }
 
 /// `ONNXC_OPTIONS_INIT`
@@ -112,6 +132,8 @@ impl Default for Options {
             step_context: std::ptr::null_mut(),
             seed: 0,
             communicator: std::ptr::null(),
+            trace: None,
+            trace_context: std::ptr::null_mut(),
         }
     }
 }

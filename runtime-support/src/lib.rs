@@ -9,6 +9,7 @@ pub mod limits;
 pub mod pool;
 pub mod ranks;
 pub mod strings;
+pub mod trace;
 
 pub use abi::{Model, Options, Status, StringView, Tensor, ValueInfo};
 pub use alloc::AlignedBytes;

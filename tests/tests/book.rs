@@ -1,6 +1,6 @@
 //! The code samples of the book. A page is a guide: blocks with `file=NAME` are files, blocks of `sh` commands that run one after the
-//! other in one folder, and a block `text,output` is what the last of them prints. Blocks of `sh,install` are about machines
-//! and are not run; other blocks are parts of programs.
+//! other in one folder, and a block `text,output` is what the last of them prints. All blocks of `sh` are run. The others have a reason
+//! in their words: `install` is about a machine or a model that the repository does not have, `part` a part of a program.
 //!
 //! Guides take a model `minilm_dyn.onnx`: a small one with its inputs and outputs, or the file that `ONNXC_BOOK_MODEL` names. Others
 //! take the model of `examples/digits` and its sample.
@@ -12,10 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use onnxc::build::Builder;
+use onnxc_proto::attribute_proto::AttributeType;
+use onnxc_proto::build::{self, f32_value, node};
 use onnxc_tests::object::{host, must, runtime_crate};
 use onnxc_tests::onnx_env::WHEEL;
 use onnxc_tests::prefix::{prefix, root};
 use onnxc_tests::sample_models;
+use prost::Message;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
 
@@ -99,17 +102,42 @@ fn environment(command: &mut Command, dir: &Path) {
     command.env("GOPROXY", "off").env("PYTHONDONTWRITEBYTECODE", "1").env("ONNXC_CACHE", dir.join(".cache"));
 }
 
-/// Runs the commands of a guide, if all `tools` are there.
+/// The pages whose commands run here; `rust.md` is run by `publish.rs` as well.
+const GUIDES: [&str; 12] = [
+    "c.md",
+    "cmake.md",
+    "cpp.md",
+    "custom.md",
+    "go.md",
+    "introduction.md",
+    "profiling.md",
+    "python.md",
+    "ranks.md",
+    "rust.md",
+    "training.md",
+    "untrusted.md",
+];
+
+/// Runs the commands of a guide, if all `tools` are there, and compares what they print.
 fn guide(page: &str, tools: &[&str]) {
+    if let Some(outputs) = commands(page, tools, |_| ()) {
+        assert!(outputs > 0, "{page}: no output is compared");
+    }
+}
+
+/// Runs the commands of a page in a folder that has what `more` puts there as well; gives how many outputs were compared.
+fn commands(page: &str, tools: &[&str], more: impl Fn(&Path)) -> Option<usize> {
     for tool in tools {
         let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output().unwrap();
         if !found.status.success() {
             eprintln!("NOT TESTED: {tool} is not installed, {page} is left out");
-            return;
+            return None;
         }
     }
+    assert!(GUIDES.contains(&page));
     let blocks = blocks(page);
     let dir = folder(&blocks);
+    more(dir.path());
     let mut outputs = 0;
     let mut printed = String::new();
     for block in &blocks {
@@ -123,7 +151,92 @@ fn guide(page: &str, tools: &[&str]) {
             outputs += 1;
         }
     }
-    assert!(outputs > 0, "{page}: no output is compared");
+    assert!(blocks.iter().any(|block| block.is(&["sh"])), "{page}: no commands");
+    Some(outputs)
+}
+
+#[test]
+fn introduction() {
+    commands("introduction.md", &[], |_| ());
+}
+
+#[test]
+fn profiling() {
+    commands("profiling.md", &[], |folder| {
+        fs::copy(folder.join("digits.onnx"), folder.join("model.onnx")).unwrap();
+    });
+}
+
+#[test]
+fn ranks() {
+    commands("ranks.md", &[], |folder| {
+        fs::copy(folder.join("digits.onnx"), folder.join("model.onnx")).unwrap();
+    });
+}
+
+/// The page's function works for a model with the operator of its name.
+#[test]
+fn custom() {
+    commands("custom.md", &["cc", "pkg-config"], |folder| {
+        let mut limit = build::attribute("limit", AttributeType::Float);
+        limit.f = Some(0.5);
+        let mut clip = node("Clip", &["x"], &["y"]).with(limit);
+        clip.domain = Some("mine".into());
+        let graph = build::graph(vec![f32_value("x", &[3])], vec![clip], vec![f32_value("y", &[3])]);
+        let mut model = build::model(21, graph);
+        model.opset_import.push(build::opset("mine", 1));
+        fs::write(folder.join("model.onnx"), model.encode_to_vec()).unwrap();
+        let main = "#include \"model.h\"\n#include <stdio.h>\nint main(void) {\n    const float x[3] = { -1.0f, 0.25f, 2.0f };\n    \
+                    float y[3];\n    static char memory[MODEL_WORKSPACE_BYTES + 64];\n    \
+                    void *workspace = (void *)(((uintptr_t)memory + 63) / 64 * 64);\n    \
+                    if (model_predict(x, y, workspace) != ONNXC_OK) {\n        return 1;\n    }\n    \
+                    printf(\"%g %g %g\\n\", y[0], y[1], y[2]);\n    return 0;\n}\n";
+        fs::write(folder.join("main.c"), main).unwrap();
+    });
+}
+
+/// An array as NumPy writes it.
+fn npy(kind: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let mut header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({shape}), }}");
+    // The whole head is a multiple of 64 bytes.
+    let length = (10 + header.len() + 1).next_multiple_of(64) - 10;
+    header = format!("{header:<width$}\n", width = length - 1);
+    [b"\x93NUMPY\x01\x00", &(length as u16).to_le_bytes()[..], header.as_bytes(), data].concat()
+}
+
+#[test]
+fn training() {
+    commands("training.md", &[], |folder| {
+        let train = fs::read(root().join("examples/train/digits.onnx")).unwrap();
+        fs::write(folder.join("digits.onnx"), &train).unwrap();
+        let mut classifier = onnxc_proto::ModelProto::decode(&*train).unwrap();
+        assert!(!std::mem::take(&mut classifier.training_info).is_empty());
+        fs::write(folder.join("classifier.onnx"), classifier.encode_to_vec()).unwrap();
+        fs::copy(root().join("tests/artifacts/mlp/training_model.onnx"), folder.join("training_model.onnx"))
+            .unwrap();
+        const ROWS: usize = 64;
+        let images: Vec<u8> = (0..ROWS * 64).flat_map(|at| ((at * 7919 % 17) as f32).to_le_bytes()).collect();
+        let labels: Vec<u8> = (0..ROWS).flat_map(|at| (at as i64 % 10).to_le_bytes()).collect();
+        fs::write(folder.join("images.npy"), npy("<f4", &format!("{ROWS}, 1, 8, 8"), &images)).unwrap();
+        fs::write(folder.join("labels.npy"), npy("<i8", &format!("{ROWS},"), &labels)).unwrap();
+        fs::write(folder.join("rate.npy"), npy("<f4", "", &1e-3f32.to_le_bytes())).unwrap();
+        let batch = folder.join("batches/test_data_set_0");
+        fs::create_dir_all(&batch).unwrap();
+        let tensor = |dtype: i32, dims: &[i64], data: &[u8]| onnxc_proto::TensorProto {
+            data_type: Some(dtype),
+            dims: dims.to_vec(),
+            raw_data: Some(data.to_vec().into()),
+            ..Default::default()
+        };
+        let inputs = [
+            tensor(1, &[64, 1, 8, 8], &images),
+            tensor(7, &[64], &labels),
+            tensor(1, &[], &1e-3f32.to_le_bytes()),
+        ];
+        for (at, input) in inputs.iter().enumerate() {
+            fs::write(batch.join(format!("input_{at}.pb")), input.encode_to_vec()).unwrap();
+        }
+    });
 }
 
 #[test]
@@ -199,10 +312,17 @@ fn pages_are_whole() {
         for block in blocks(&name) {
             assert!(languages.contains(&block.words[0].as_str()), "{name}: {:?}", block.words);
             for word in &block.words[1..] {
-                let known =
-                    ["ignore", "install", "output"].contains(&word.as_str()) || word.starts_with("file=");
+                let known = ["ignore", "install", "output", "part"].contains(&word.as_str())
+                    || word.starts_with("file=");
                 assert!(known, "{name}: {:?}", block.words);
             }
+            // Each is run, compared, compiled, or has a reason.
+            let has = |word: &str| block.words.iter().any(|own| own == word);
+            let is_run = block.is(&["sh"]) && GUIDES.contains(&name.as_str());
+            assert!(
+                is_run || has("install") || has("part") || has("output") || block.file().is_some(),
+                "{name}: {block:?}"
+            );
         }
         let text = fs::read_to_string(page).unwrap();
         for part in text.split("{{#include ").skip(1) {

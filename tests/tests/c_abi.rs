@@ -57,7 +57,7 @@ struct Model {
 
 impl Model {
     fn write(&self, name: &str, dir: &Path) -> std::path::PathBuf {
-        let options = Options { name: name.into(), profile: false, unwind: true };
+        let options = Options { name: name.into(), ..Options::default() };
         write(self.emit(&portable(), &options).unwrap(), dir)
     }
 

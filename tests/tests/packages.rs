@@ -93,6 +93,170 @@ fn cmake_finds_the_package() {
     refused(&format!("{find}none.onnx FLAGS 3)"), "unknown arguments: FLAGS;3");
 }
 
+/// What CMake calls a machine (system, processor, further variables), and the target; an error has the words behind `!`.
+const CMAKE_MACHINES: [(&str, &str, &str, &str); 44] = [
+    ("Linux", "x86_64", "", "x86_64-unknown-linux-gnu"),
+    ("Linux", "aarch64", "", "aarch64-unknown-linux-gnu"),
+    ("Linux", "arm64", "", "aarch64-unknown-linux-gnu"),
+    ("Linux", "riscv64", "", "riscv64-unknown-linux-gnu"),
+    ("Linux", "s390x", "", "s390x-unknown-linux-gnu"),
+    ("Linux", "i686", "", "i686-unknown-linux-gnu"),
+    ("Linux", "x86_64", "set(CMAKE_SIZEOF_VOID_P 4)", "i686-unknown-linux-gnu"),
+    ("Linux", "armv7l", "", "armv7-unknown-linux-gnueabihf"),
+    ("Linux", "ppc64le", "", "!CMAKE_SYSTEM_NAME Linux and the processor `ppc64le`"),
+    ("Linux", "aarch64_be", "", "!the processor `aarch64_be`"),
+    ("Linux", "", "", "!the processor ``"),
+    ("Android", "aarch64", "", "aarch64-linux-android"),
+    ("Android", "", "set(CMAKE_ANDROID_ARCH_ABI arm64-v8a)", "aarch64-linux-android"),
+    ("Android", "x86_64", "", "x86_64-linux-android"),
+    ("Android", "i686", "", "i686-linux-android"),
+    ("Android", "armv7-a", "", "armv7-linux-androideabi"),
+    ("Android", "mips", "", "!CMAKE_SYSTEM_NAME Android and the processor `mips`"),
+    ("FreeBSD", "amd64", "", "x86_64-unknown-freebsd"),
+    ("FreeBSD", "arm64", "", "aarch64-unknown-freebsd"),
+    ("FreeBSD", "riscv64", "", "riscv64-unknown-freebsd"),
+    ("FreeBSD", "armv7", "", "!CMAKE_SYSTEM_NAME FreeBSD and the processor `armv7`"),
+    ("OpenBSD", "amd64", "", "x86_64-unknown-openbsd"),
+    ("NetBSD", "x86_64", "", "x86_64-unknown-netbsd"),
+    ("Darwin", "arm64", "", "aarch64-apple-darwin"),
+    ("Darwin", "x86_64", "", "x86_64-apple-darwin"),
+    ("Darwin", "arm64", "set(CMAKE_OSX_ARCHITECTURES x86_64)", "x86_64-apple-darwin"),
+    ("Darwin", "arm64", "set(CMAKE_OSX_ARCHITECTURES arm64 x86_64)", "!build once for each"),
+    ("Darwin", "ppc", "", "!CMAKE_SYSTEM_NAME Darwin and the processor `ppc`"),
+    ("iOS", "", "", "aarch64-apple-ios"),
+    ("iOS", "arm64", "set(CMAKE_OSX_SYSROOT iphonesimulator)", "aarch64-apple-ios-sim"),
+    ("iOS", "x86_64", "set(CMAKE_OSX_SYSROOT iphonesimulator)", "x86_64-apple-ios"),
+    ("tvOS", "arm64", "", "aarch64-apple-tvos"),
+    ("Windows", "AMD64", "", "x86_64-pc-windows-msvc"),
+    ("Windows", "x86_64", "set(MINGW 1)", "x86_64-pc-windows-gnu"),
+    ("Windows", "AMD64", "set(MSVC_C_ARCHITECTURE_ID ARM64)", "aarch64-pc-windows-msvc"),
+    ("Windows", "AMD64", "set(MSVC_CXX_ARCHITECTURE_ID X86)", "i686-pc-windows-msvc"),
+    ("Generic", "aarch64", "", "aarch64-unknown-none-elf"),
+    ("Generic", "riscv64", "", "riscv64-unknown-none-elf"),
+    ("Generic", "riscv32", "", "riscv32imac-unknown-none-elf"),
+    ("Generic", "cortex-m4", "", "thumbv7em-none-eabi"),
+    ("Generic", "arm", "", "!thumbv7em-none-eabi for a Cortex-M4"),
+    ("Emscripten", "x86", "", "wasm32-unknown-emscripten"),
+    ("QNX", "aarch64", "", "!CMAKE_SYSTEM_NAME QNX"),
+    ("Fuchsia", "x86_64", "", "!CMAKE_SYSTEM_NAME Fuchsia"),
+];
+
+/// Every machine that CMake names has its target, which the compiler takes, or an error; none has an object for this machine instead.
+#[test]
+fn cmake_finds_the_target() {
+    if !has("cmake", "--version") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("target.cmake");
+    let file = root().join("runtime-support/cmake/onnxcTarget.cmake");
+    let target = |lines: &str| {
+        let text = format!(
+            "cmake_minimum_required(VERSION 3.13)\n{lines}\ninclude(\"{}\")\nonnxc_target(triple)\nmessage(\"<${{triple}}>\")\n",
+            file.display()
+        );
+        std::fs::write(&script, text).unwrap();
+        let output = Command::new("cmake").arg("-P").arg(&script).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+        (output.status.success(), text)
+    };
+    let mut triples = BTreeSet::new();
+    for (system, processor, others, wanted) in CMAKE_MACHINES {
+        let own =
+            format!("set(CMAKE_SYSTEM_NAME {system})\nset(CMAKE_SYSTEM_PROCESSOR \"{processor}\")\n{others}");
+        let (found, text) =
+            target(&format!("set(CMAKE_HOST_SYSTEM_NAME Other)\nset(CMAKE_CROSSCOMPILING TRUE)\n{own}"));
+        match wanted.strip_prefix('!') {
+            Some(words) => assert!(!found && text.contains(words), "{system} {processor} {others}: {text}"),
+            None => {
+                assert_eq!((found, text), (true, format!("<{wanted}>")), "{system} {processor} {others}");
+                triples.insert(wanted);
+            }
+        }
+    }
+    // On this machine itself there is no target, but for programs of another width or processor.
+    let host = |processor: &str, others: &str| {
+        target(&format!(
+            "set(CMAKE_HOST_SYSTEM_NAME Linux)\nset(CMAKE_HOST_SYSTEM_PROCESSOR x86_64)\nset(CMAKE_SYSTEM_NAME Linux)\n\
+             set(CMAKE_SYSTEM_PROCESSOR {processor})\n{others}"
+        ))
+    };
+    assert_eq!(host("x86_64", ""), (true, "<>".into()));
+    assert_eq!(host("x86_64", "set(CMAKE_SIZEOF_VOID_P 8)"), (true, "<>".into()));
+    assert_eq!(host("x86_64", "set(CMAKE_SIZEOF_VOID_P 4)"), (true, "<i686-unknown-linux-gnu>".into()));
+    // The compiler takes each: objects, or C for machines of 32 bits.
+    for triple in &triples {
+        let is_source =
+            ["thumb", "arm", "i686", "riscv32", "wasm32"].iter().any(|start| triple.starts_with(start));
+        let output = dir.path().join(if is_source { "net.c" } else { "net.o" });
+        let mut onnxc = Command::new(ONNXC);
+        onnxc.arg(root().join("examples/digits/digits.onnx")).args(["-O0", "--target", triple, "-o"]);
+        must(onnxc.arg(&output));
+    }
+}
+
+/// A project for another machine gets its object or its C, or the error, when it is configured and built.
+#[test]
+fn cmake_builds_for_other_machines() {
+    if !has("cmake", "--version") {
+        return;
+    }
+    let project = |languages: &str, options: &str, system: &str, processor: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let model = root().join("examples/digits/digits.onnx");
+        let lists = format!(
+            "cmake_minimum_required(VERSION 3.13)\nproject(test {languages})\nfind_package(onnxc REQUIRED)\n\
+             onnxc_add_model(net {} {options})\n",
+            model.display()
+        );
+        std::fs::write(dir.path().join("CMakeLists.txt"), lists).unwrap();
+        let mut configure = Command::new("cmake");
+        configure.arg("-S").arg(dir.path()).arg("-B").arg(dir.path().join("build"));
+        configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display()));
+        configure
+            .arg(format!("-DCMAKE_SYSTEM_NAME={system}"))
+            .arg(format!("-DCMAKE_SYSTEM_PROCESSOR={processor}"));
+        configure.args([
+            "-DCMAKE_C_COMPILER=cc",
+            "-DCMAKE_CXX_COMPILER=c++",
+            "-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY",
+        ]);
+        let output = configure
+            .args(["-DCMAKE_HAVE_LIBC_PTHREAD=1", "-DCMAKE_FIND_ROOT_PATH_MODE_PACKAGE=NEVER"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+        (dir, output.status.success(), text)
+    };
+    for (system, processor, first) in [
+        ("Generic", "aarch64", [0x7f, b'E', 183]),
+        ("FreeBSD", "amd64", [0x7f, b'E', 62]),
+        ("Linux", "riscv64", [0x7f, b'E', 243]),
+    ] {
+        let (dir, found, text) = project("C", "", system, processor);
+        assert!(found, "{system} {processor}: {text}");
+        must(Command::new("cmake").arg("--build").arg(dir.path().join("build")));
+        let object = std::fs::read(dir.path().join("build/onnxc/net/net.o")).unwrap();
+        assert_eq!([object[0], object[1], object[18]], first, "{system} {processor}");
+    }
+    // What has no machine code here is C, which this compiler takes as well.
+    let (dir, found, text) = project("C", "", "Generic", "cortex-m4");
+    assert!(found, "{text}");
+    must(Command::new("cmake").arg("--build").arg(dir.path().join("build")));
+    assert!(dir.path().join("build/onnxc/net/net.c").exists() && dir.path().join("build/libnet.a").exists());
+    for (languages, system, processor, words) in [
+        ("C", "Generic", "arm", "there is no target for CMAKE_SYSTEM_NAME Generic and the processor `arm`"),
+        ("C", "FreeBSD", "mips", "CMAKE_SYSTEM_NAME FreeBSD and the processor `mips`"),
+        ("CXX", "Generic", "cortex-m4", "a model for thumbv7em-none-eabi is C"),
+    ] {
+        let (_, found, text) = project(languages, "", system, processor);
+        assert!(!found && text.contains(words), "{system} {processor}: {text}");
+    }
+    let (dir, found, text) = project("C", "OPTIONS --target thumbv6m-none-eabi", "Generic", "arm");
+    assert!(found, "{text}");
+    assert!(!dir.path().join("build/onnxc/net/net.o").exists());
+}
+
 #[test]
 fn pkg_config_finds_the_package() {
     if !has("pkg-config", "--version") {

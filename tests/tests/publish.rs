@@ -9,7 +9,7 @@ use onnxc_tests::object::{cargo, must};
 use onnxc_tests::prefix::root;
 use onnxc_tests::sample_models;
 
-const CRATES: [&str; 15] = [
+const CRATES: [&str; 17] = [
     "onnxc-proto",
     "onnxc-runtime-support",
     "onnxc-runtime-images",
@@ -17,6 +17,7 @@ const CRATES: [&str; 15] = [
     "onnxc-machine",
     "onnxc-tuning",
     "onnxc-schedule",
+    "onnxc-partition",
     "onnxc-passes",
     "onnxc-loops",
     "onnxc-ops",
@@ -24,6 +25,7 @@ const CRATES: [&str; 15] = [
     "onnxc-import",
     "onnxc-backend",
     "onnxc-object",
+    "onnxc-source",
     "onnxc",
 ];
 

@@ -9,9 +9,9 @@ use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_loops::lower::explain::REPORT_WORDS;
 use onnxc_object::host::abi::{frame, options, status};
 use onnxc_object::host::ir::{
-    Address, Binary, Checked, Compare, Condition, Extent, Extern, Frame, FrameField, Function, FunctionKind,
-    Inst, KernelId, MEMCPY, Op, Operand, OptionsField, Place, Policy, Port, Program, Region, Slot,
-    TensorField, Type, Value, Version,
+    Address, Binary, Checked, Compare, Condition, Event, Extent, Extern, Frame, FrameField, Function,
+    FunctionKind, Inst, KernelId, MEMCPY, Op, Operand, OptionsField, Place, Policy, Port, Program, Region,
+    Slot, TensorField, Type, Value, Version,
 };
 use onnxc_object::host::message::{V, numbers};
 
@@ -530,10 +530,32 @@ impl Writer<'_, '_, '_, '_> {
             return "frame[FRAME_CANCEL]".into();
         }
         let options = self.options();
+        if self.program().is_traced() {
+            return format!("(uintptr_t)ox_flag({options}, &{}_not_cancelled)", self.unit.model);
+        }
         format!(
             "(uintptr_t)({options}->cancel != NULL ? (const void *){options}->cancel : &{}_not_cancelled)",
             self.unit.model
         )
+    }
+
+    /// Where the flag is set: informs a caller that traces the run of an event, and leaves if the run is cancelled.
+    fn look(&mut self, event: &str) -> Result<()> {
+        self.unit.uses_message = true;
+        let (options, cancel) = (self.options(), self.cancel());
+        self.labels += 1;
+        let status = format!("status_{}", self.labels);
+        self.line(&format!("if (*(const volatile int32_t *){} != 0) {{", paren(&cancel)));
+        self.depth += 1;
+        self.line(&format!("const int32_t {status} = ox_trace({options}, {event});"));
+        self.line(&format!("if ({status} != 0) {{"));
+        self.depth += 1;
+        self.leave(&status);
+        self.depth -= 1;
+        self.line("}");
+        self.depth -= 1;
+        self.line("}");
+        Ok(())
     }
 
     fn inst(&mut self, inst: &Inst) -> Result<()> {
@@ -805,7 +827,25 @@ impl Writer<'_, '_, '_, '_> {
                 }
                 self.fail_if(&condition, *status, template, &numbers);
             }
-            Op::Poll => {
+            Op::Step { number, what: Some(what) } => {
+                let text =
+                    format!("{}, {number}, {}, {}", what.event(), string(&what.kernel), string(&what.nodes));
+                self.look(&text)?;
+            }
+            Op::Poll if self.program().is_traced() => self.look("OX_NO_EVENT, 0, NULL, NULL")?,
+            Op::Event(event, number) => {
+                let (options, cancel) = (self.options(), self.cancel());
+                let number = self.long(*number);
+                let name =
+                    if *event == Event::Leave { "\"\"".to_string() } else { string(&self.program().name) };
+                self.line(&format!("if (*(const volatile int32_t *){} != 0) {{", paren(&cancel)));
+                self.line(&format!(
+                    "    (void)ox_trace({options}, {}, {number}, {name}, \"\");",
+                    event.number()
+                ));
+                self.line("}");
+            }
+            Op::Poll | Op::Step { .. } => {
                 let cancel = self.cancel();
                 self.fail_if(
                     &format!("*(const volatile int32_t *){}", paren(&cancel)),
@@ -1042,6 +1082,7 @@ pub fn support(model: &str) -> String {
     SUPPORT
         .replace("MODEL", model)
         .replace("OPTIONS_SIZE", &options::SIZE.to_string())
+        .replace("OPTIONS_THIRD", &options::THIRD_SIZE.to_string())
         .replace("OPTIONS_SECOND", &options::SECOND_SIZE.to_string())
         .replace("OPTIONS_FIRST", &options::FIRST_SIZE.to_string())
 }
@@ -1077,6 +1118,9 @@ static inline OX_UNUSED int64_t ox_struct_size(const onnxc_options *options) {
     const size_t size = options->struct_size;
     if (size == offsetof(onnxc_options, communicator)) {
         return OPTIONS_SECOND;
+    }
+    if (size == offsetof(onnxc_options, trace)) {
+        return OPTIONS_THIRD;
     }
     return size >= sizeof(onnxc_options) ? OPTIONS_SIZE : size == offsetof(onnxc_options, seed) ? OPTIONS_FIRST : 0;
 }
@@ -1139,6 +1183,36 @@ static OX_UNUSED void ox_message(const onnxc_options *options, const char *text,
         }
     }
     *at = 0;
+}
+
+/* The event of a poll, which no trace is informed of. */
+#define OX_NO_EVENT (-1)
+
+/* Whether the caller traces the run. */
+static inline OX_UNUSED int ox_is_traced(const onnxc_options *options) {
+    return options->struct_size >= sizeof(onnxc_options) && options->trace != NULL;
+}
+
+/* The flag that a run looks at: the caller's, or one that is set, so that ox_trace is called, where the caller traces the run. */
+static inline OX_UNUSED const void *ox_flag(const onnxc_options *options, const int32_t *not_cancelled) {
+    static const int32_t set = 1;
+    if (ox_is_traced(options)) {
+        return &set;
+    }
+    return options->cancel != NULL ? (const void *)options->cancel : not_cancelled;
+}
+
+/* Fails where the run is cancelled and the event is one at which it may end, else informs a caller that traces it. */
+static OX_UNUSED int32_t ox_trace(const onnxc_options *options, int32_t event, int64_t number, const char *kernel, const char *nodes) {
+    const int may_end = event == OX_NO_EVENT || event == ONNXC_STEP || event == ONNXC_ENTER;
+    if (may_end && options->cancel != NULL && *options->cancel != 0) {
+        ox_message(options, "cancelled by the caller", NULL);
+        return ONNXC_CANCELLED;
+    }
+    if (event != OX_NO_EVENT && ox_is_traced(options)) {
+        options->trace(options->trace_context, event, number, kernel, nodes);
+    }
+    return 0;
 }
 
 /* Memory of the caller's allocator; 0 where it has none. */

@@ -55,6 +55,7 @@ pub struct Builder {
     external_data_root: Option<PathBuf>,
     opt_level: u8,
     exact: bool,
+    trace: bool,
     unwind: bool,
     precision: Precision,
     goal: Goal,
@@ -117,6 +118,7 @@ impl Builder {
             external_data_root: None,
             opt_level: 3,
             exact: false,
+            trace: true,
             unwind: true,
             precision: Precision::F32,
             goal: Goal::Speed,
@@ -200,6 +202,12 @@ impl Builder {
     /// Rounds as the model says: does without algorithms that trade accuracy for speed.
     pub fn exact(mut self, exact: bool) -> Builder {
         self.exact = exact;
+        self
+    }
+
+    /// Whether the object holds the names of kernels and nodes and informs callers that trace their runs. The default is that it does.
+    pub fn trace(mut self, trace: bool) -> Builder {
+        self.trace = trace;
         self
     }
 
@@ -346,7 +354,9 @@ impl Builder {
             },
             rank: None,
             profile: false,
+            trace: self.trace,
             unwind: self.unwind,
+            listing: None,
         })
     }
 

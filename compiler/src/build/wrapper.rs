@@ -397,7 +397,11 @@ impl<'g> Model<'g> {
                 "        /// Threads for the loops of runs; `None`: all is done on the one that calls. Several models may \
                  share one pool.\n        pub pool: Option<std::sync::Arc<Pool>>,\n",
             );
-            fresh.push_str(", pool: None");
+            fields.push_str(
+                "        /// Records runs on a timeline; [`Trace::write`] writes it. Several models may share one.\n        \
+                 pub trace: Option<std::sync::Arc<Trace>>,\n",
+            );
+            fresh.push_str(", pool: None, trace: None");
         }
         let mut out = format!(
             "\n    /// The model and the scratch memory of its runs.\n    pub struct {struct_name} {{\n        \
@@ -526,7 +530,7 @@ impl<'g> Model<'g> {
             self.outputs.len()
         );
         out.extend(self.outputs.iter().map(Port::output_tensor));
-        let others = if self.threads { "Services::of(&self.pool)" } else { "Services::NONE" };
+        let others = if self.threads { "Services::of(&self.pool, &self.trace)" } else { "Services::NONE" };
         let services = match self.graph.seed.is_some() {
             true => format!("Services {{ seed: self.seed, ..{others} }}"),
             false => others.to_string(),

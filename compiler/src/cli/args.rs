@@ -233,6 +233,10 @@ pub struct CodeArgs {
     /// Leave out the records by which debuggers, crash handlers and profilers walk the stack (-Os leaves them out, too)
     #[arg(long)]
     pub no_unwind: bool,
+    /// Leave out the names of kernels and nodes, and the calls by which a program traces runs (-Os leaves them out, and so do targets
+    /// without an operating system)
+    #[arg(long)]
+    pub no_trace: bool,
 }
 
 /// See [`CodeArgs::opt_level`].
@@ -292,6 +296,10 @@ pub struct CompileArgs {
     /// -MD and -MF FILE mean the same
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub depfile: Option<Option<PathBuf>>,
+    /// Write a listing whose lines name steps, kernels and ONNX nodes, and line tables (.debug_line) into the ELF object that lead debuggers
+    /// and profilers from code to its lines: FILE, or the output's name with .lst
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub listing: Option<Option<PathBuf>>,
     /// C compiler that links shared libraries. Those with ELF or for Windows, on x86-64 and aarch64, need none. Others are linked by
     /// CC_<target>; for the host CC or cc; otherwise the target's GNU compiler. For .wasm it is a clang; without it
     /// CC_wasm32_unknown_unknown or the clang that is found

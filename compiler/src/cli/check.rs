@@ -124,6 +124,7 @@ fn check(model: &ModelArgs) -> Result<Found, Problems> {
         levels: None,
         vector_width: None,
         no_unwind: false,
+        no_trace: false,
     };
     let options = session.options(&code, "model").map_err(one)?;
     let mut progress = Progress::new(false, false, vec![]);

@@ -23,7 +23,7 @@ use onnxc_import as import;
 use onnxc_import::ImportOptions;
 use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::Graph;
-use onnxc_object::emit::{Artifact, identifier};
+use onnxc_object::emit::{Artifact, Listing, identifier};
 use onnxc_schedule::{Program, Step};
 
 pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
@@ -84,7 +84,8 @@ fn compile(args: &CompileArgs, rank: Option<usize>) -> std::result::Result<(), P
         configuration: args.ranks.configuration.clone(),
         ..session.import_options()
     };
-    let options = Options { name: identifier(&name), import, rank, ..options };
+    let listing = plan.listing.as_deref().map(listing);
+    let options = Options { name: identifier(&name), import, rank, listing, ..options };
     let mut progress = Progress::new(args.time_passes, args.verbose, args.print_ir_after.clone());
     let made = Made::new(&session, &options, &kinds, &mut progress)?;
     progress.hide();
@@ -106,6 +107,12 @@ fn compile(args: &CompileArgs, rank: Option<usize>) -> std::result::Result<(), P
         say!("{}", to_json(&Written::new(&plan, &made, start)));
     }
     Ok(())
+}
+
+/// A listing at this place, which debuggers look for from the current folder on, as they do for sources of C.
+fn listing(place: &Path) -> Listing {
+    let folder = std::env::current_dir().unwrap_or_default();
+    Listing { file: place.to_string_lossy().into_owned(), folder: folder.to_string_lossy().into_owned() }
 }
 
 /// What was made, for JSON.
@@ -231,6 +238,9 @@ impl Plan {
             } else {
                 let artifact = progress.time("emit", || made.code()?.artifact())?;
                 text_into(outputs, header, &artifact.header)?;
+                if let (Some(place), Some(text)) = (&self.listing, &artifact.listing) {
+                    text_into(outputs, place, text)?;
+                }
                 ready = Some(artifact);
             }
         }
@@ -286,7 +296,8 @@ impl Plan {
             }
         }
         if let Some(depfile) = &self.depfile {
-            let made = self.files().split_off(1);
+            let mut made = self.files();
+            made.retain(|file| file != depfile);
             output::write_bytes(depfile, depfile::text(&made, &session.read_files()).as_bytes())?;
         }
         progress.time("commit", || outputs.map_or(Ok(()), Outputs::commit))

@@ -67,8 +67,9 @@ impl Peak {
         };
         // A part of the cache, because all of it is rarely the program's.
         let (gbytes, cached) = (read(BYTES, PASSES), read(l2_bytes / 2, CACHED_PASSES));
+        let plural = if threads == 1 { "" } else { "s" };
         let how = format!(
-            "{what}; sums over {} MiB and, for kernels whose tensors the second-level caches hold, over {} KiB; on {threads} threads",
+            "{what}; sums over {} MiB and, for kernels whose tensors the second-level caches hold, over {} KiB; on {threads} thread{plural}",
             BYTES >> 20,
             l2_bytes >> 11
         );

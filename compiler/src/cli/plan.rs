@@ -23,6 +23,8 @@ pub struct Plan {
     /// The header that comes with machine code, or alone.
     pub header: Option<PathBuf>,
     pub depfile: Option<PathBuf>,
+    /// What the object's line tables lead to.
+    pub listing: Option<PathBuf>,
     /// What runs a module of WebAssembly: an ES module and its types.
     pub script: Option<Script>,
 }
@@ -95,8 +97,18 @@ impl Plan {
                 return Err(usage("standard output has no dependency file; --depfile=FILE names one".into()));
             }
         };
+        let object =
+            jobs.iter().find(|job| job.emit.is_binary() && job.emit != Emit::Wasm).map(|job| &job.place);
+        let listing = match (&args.listing, object) {
+            (None, _) => None,
+            (Some(_), None) => {
+                return Err(usage("--listing is for objects and libraries, and none is written".into()));
+            }
+            (Some(Some(file)), _) => Some(file.clone()),
+            (Some(None), Some(object)) => Some(object.with_extension("lst")),
+        };
         let script = jobs.iter().find(|job| job.emit == Emit::Wasm).map(|job| Script::beside(&job.place));
-        Ok(Plan { jobs, header, depfile, script })
+        Ok(Plan { jobs, header, depfile, listing, script })
     }
 
     /// Prefix of the symbols: the name of the file that is machine code, or of the first one.
@@ -113,7 +125,8 @@ impl Plan {
     pub fn files(&self) -> Vec<PathBuf> {
         let places = self.jobs.iter().map(|job| &job.place).filter(|place| **place != Path::new("-"));
         let scripts = self.script.iter().flat_map(|script| [&script.types, &script.module]);
-        self.depfile.iter().chain(&self.header).chain(scripts).chain(places).cloned().collect()
+        let beside = self.depfile.iter().chain(&self.listing).chain(&self.header);
+        beside.chain(scripts).chain(places).cloned().collect()
     }
 }
 

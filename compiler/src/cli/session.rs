@@ -188,7 +188,9 @@ impl Session {
             import: ImportOptions::default(),
             rank: None,
             profile: false,
+            trace: !code.no_trace && goal == Goal::Speed,
             unwind: !code.no_unwind && goal == Goal::Speed,
+            listing: None,
         })
     }
 

@@ -8,7 +8,7 @@ from . import cache
 from ._compile import CompileError, ModelWarning, compile, train_graph
 from ._dlpack import Exported
 from ._errors import InvalidArgument, RunError, UnsupportedOption
-from ._files import PREFIX, Pool
+from ._files import PREFIX, Pool, Trace
 from ._model import Cancel, Model, Outputs, compile_and_load, load
 from ._options import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, RunOptions, SessionOptions, set_seed
 from ._ortvalue import IOBinding, OrtDevice, OrtValue
@@ -52,6 +52,7 @@ __all__ = [
     "RunOptions",
     "SessionOptions",
     "State",
+    "Trace",
     "UnsupportedOption",
     "cache",
     "compile",

@@ -59,6 +59,8 @@ class Options(ctypes.Structure):
         ("step_context", c_void_p),
         ("seed", c_uint64),
         ("communicator", c_void_p),
+        ("trace", c_void_p),
+        ("trace_context", c_void_p),
     ]
 
 

@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 from . import _abi
 
@@ -47,6 +47,13 @@ def runtime() -> ctypes.CDLL:
         library.onnxc_pool_destroy.argtypes = [ctypes.c_void_p]
         library.onnxc_pool_threads.restype = ctypes.c_int64
         library.onnxc_pool_threads.argtypes = [ctypes.c_void_p]
+        library.onnxc_trace_create.restype = ctypes.c_void_p
+        library.onnxc_trace_create.argtypes = [ctypes.c_size_t]
+        library.onnxc_trace_attach.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        library.onnxc_trace_write.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+        library.onnxc_trace_lost.restype = ctypes.c_size_t
+        library.onnxc_trace_lost.argtypes = [ctypes.c_void_p]
+        library.onnxc_trace_destroy.argtypes = [ctypes.c_void_p]
         _loaded.append(library)
     return _loaded[0]
 
@@ -69,6 +76,42 @@ class Pool:
     def __del__(self) -> None:
         if getattr(self, "_pool", None):
             self._library.onnxc_pool_destroy(self._pool)
+
+
+class Trace:
+    """A record of runs on a timeline, which `write` writes as JSON for https://ui.perfetto.dev. Several models and threads may share one.
+
+    `events` is how many steps and parts of kernels there is room for, a million by default; later ones are left out.
+    """
+
+    def __init__(self, events: int = 0) -> None:
+        self._library: Any = runtime()
+        self._trace = self._library.onnxc_trace_create(events)
+        if not self._trace:
+            raise MemoryError(f"no memory for a trace of {events} events")
+        # Names in a trace are those of models, which must stay.
+        self._models: list[Any] = []
+
+    def _attach(self, options: _abi.Options, model: Any) -> None:
+        """Has a run with these options recorded."""
+        if not any(known is model for known in self._models):
+            self._models.append(model)
+        self._library.onnxc_trace_attach(self._trace, ctypes.byref(options))
+
+    @property
+    def lost(self) -> int:
+        """Events that found no room."""
+        return int(self._library.onnxc_trace_lost(self._trace))
+
+    def write(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """Writes what is recorded so far."""
+        error = self._library.onnxc_trace_write(self._trace, os.fsencode(path))
+        if error:
+            raise OSError(error, os.strerror(error), os.fspath(path))
+
+    def __del__(self) -> None:
+        if getattr(self, "_trace", None):
+            self._library.onnxc_trace_destroy(self._trace)
 
 
 _pools: dict[int, Pool] = {}

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from . import _abi, _compile, _dims, _dlpack, _files, _memory, _types, _values
 from ._errors import InvalidArgument, RunError, near
+from ._files import Trace
 from ._state import State
 
 Array = npt.NDArray[Any]
@@ -222,6 +223,7 @@ class Model:
         state: Optional[State] = None,
         seed: int = 0,
         cancel: Optional[Cancel] = None,
+        trace: Optional[Trace] = None,
     ) -> Outputs:
         """Runs the model; gives its outputs in their order, see `Outputs`.
 
@@ -232,7 +234,8 @@ class Model:
         A tensor of another package with `__dlpack__`, such as PyTorch's, counts as an array.
 
         `outputs`: a dict of arrays or tensors to be written to, by name; the others are new. None may overlap an input, the state or
-        another one. `state`: of a model that has one. `seed`: for random numbers. `cancel`: a `Cancel`.
+        another one. `state`: of a model that has one. `seed`: for random numbers. `cancel`: a `Cancel`. `trace`: a `Trace` that
+        records the run.
 
         Raises RunError with the model's message where sizes or data are wrong, and InvalidArgument, which is one.
         """
@@ -270,6 +273,8 @@ class Model:
         workspace = self._workspace(plan.workspace)
         if outputs:
             self._check_apart(tensors, results)
+        if trace is not None:
+            trace._attach(options, self)
         status = description.run(
             tensors, len(ports), results, len(description.outputs), workspace.ctypes.data, len(workspace), options
         )

@@ -59,7 +59,8 @@ class SessionOptions(_Checked):
     """Options of a session, as ONNX Runtime's.
 
     `intra_op_num_threads` is how many threads a run takes: 0, the default, is one per processor. Sessions with equal numbers share
-    their threads. Of ONNX Runtime's own, `add_free_dimension_override_by_name` gives a symbolic dim a size, which makes faster code.
+    their threads. `enable_profiling` records runs in a file for https://ui.perfetto.dev, whose name begins with `profile_file_prefix`;
+    `InferenceSession.end_profiling` writes it. Of ONNX Runtime's own, `add_free_dimension_override_by_name` gives a symbolic dim a size, which makes faster code.
 
     `compile_output_subsets` is this package's own: where it is True, a `run` that asks for some of the outputs compiles the part of
     the model that these need, once per choice. It is False by default, as a run then takes as long as a compilation.
@@ -81,12 +82,12 @@ class SessionOptions(_Checked):
     logid: str = ""
     use_deterministic_compute: bool = False
     use_per_session_threads: bool = True
-    profile_file_prefix: str = "onnxruntime_profile_"
 
+    profile_file_prefix: str = "onnxruntime_profile_"
     enable_profiling: bool = False
+
     optimized_model_filepath: str = ""
     _REFUSED = {
-        "enable_profiling": "`onnxc bench MODEL --per-node` prints the time of each node",
         "optimized_model_filepath": "there is no optimized ONNX model; `onnxc.compile` writes the compiled one",
     }
 

@@ -1,13 +1,16 @@
 """Sessions: models compiled, kept in the cache and run, with the names and arguments that ONNX Runtime has."""
 
 import hashlib
+import itertools
 import json
 import mmap
 import os
 import re
 import sys
 import threading
+import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional, TypedDict, Union
@@ -109,6 +112,25 @@ class SessionKeywords(TypedDict, total=False):
 _IGNORED = ("disabled_optimizers", "enable_fallback", "read_config_from_model")
 
 
+class _Profile:
+    """The trace of a session, until it is written."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self.trace: Optional[_files.Trace] = _files.Trace()
+
+    def end(self) -> str:
+        with self._lock:
+            trace, self.trace = self.trace, None
+            if trace is not None:
+                trace.write(self._path)
+        return self._path
+
+
+_PROFILES = itertools.count()
+
+
 class InferenceSession:
     """A model that is ready to run. Any number of threads may call `run` at once.
 
@@ -118,6 +140,9 @@ class InferenceSession:
 
     Keywords of `onnxc.compile` may follow. `outputs` is a list of the outputs to compute: the work for others is left out. A model
     compiled with `state` has its tensors in `states`; `state_sizes` gives the sizes of symbols that they need.
+
+    `trace` names a file in which runs are recorded on a timeline, step by step with their nodes, for https://ui.perfetto.dev. It is written
+    by `end_profiling`, or when the session or the program ends. So does `SessionOptions.enable_profiling`.
     """
 
     def __init__(
@@ -129,6 +154,7 @@ class InferenceSession:
         *,
         cache: bool = True,
         state_sizes: Optional[Mapping[str, int]] = None,
+        trace: Union[str, "os.PathLike[str]", None] = None,
         **keywords: Any,
     ) -> None:
         self._options = sess_options if sess_options is not None else _options.SessionOptions()
@@ -143,7 +169,7 @@ class InferenceSession:
         known = list(SessionKeywords.__annotations__)
         for name in keywords:
             if name not in known:
-                raise UnsupportedOption(f"InferenceSession has no option `{name}`; {near(name, [*known, 'cache', 'state_sizes'])}")
+                raise UnsupportedOption(f"InferenceSession has no option `{name}`; {near(name, [*known, 'cache', 'state_sizes', 'trace'])}")
         if self._options._input_dims:
             dims = keywords.get("input_dims", ())
             pins = dims if isinstance(dims, Mapping) else dict(pin.rsplit("=", 1) for pin in dims)
@@ -162,6 +188,12 @@ class InferenceSession:
         self._outputs = [NodeArg(value) for value in self._model._outputs]
         self._output_names = [output.name for output in self._outputs]
         self._states: Optional[State] = None
+        self._profile: Optional[_Profile] = None
+        if trace is None and self._options.enable_profiling:
+            trace = f"{self._options.profile_file_prefix}{time.strftime('%Y-%m-%d_%H-%M-%S')}_{next(_PROFILES)}.json"
+        if trace is not None:
+            self._profile = _Profile(os.path.abspath(trace))
+            weakref.finalize(self, self._profile.end)
         if self._model.has_state and state_sizes is not None:
             self._states = self._model.state(**state_sizes)
         elif state_sizes is not None:
@@ -285,7 +317,10 @@ class InferenceSession:
         """Without effect."""
 
     def end_profiling(self) -> str:
-        raise UnsupportedOption("sessions keep no profile: `onnxc bench MODEL --per-node` prints the time of each node")
+        """Writes the trace of the runs so far and ends it. Gives the name of the file."""
+        if self._profile is None:
+            raise InvalidArgument("the session keeps no profile: its option `trace`, or SessionOptions.enable_profiling, begins one")
+        return self._profile.end()
 
     @property
     def states(self) -> State:
@@ -333,13 +368,14 @@ class InferenceSession:
         if outputs:
             outputs = {name: value._array if isinstance(value, OrtValue) else value for name, value in outputs.items()}
         seed = _options.SEEDS.next() if seed is None else seed
+        trace = None if self._profile is None else self._profile.trace
         try:
             if model.has_state and state is None:
                 with self._lock:
                     own = self._own_state()
-                    found = model.run(feeds, outputs=outputs, state=own, seed=seed, cancel=cancel)
+                    found = model.run(feeds, outputs=outputs, state=own, seed=seed, cancel=cancel, trace=trace)
             else:
-                found = model.run(feeds, outputs=outputs, state=state, seed=seed, cancel=cancel)
+                found = model.run(feeds, outputs=outputs, state=state, seed=seed, cancel=cancel, trace=trace)
         except RunError as error:
             raise self._explained(error, feeds) from None
         if names is self._output_names:

@@ -1,6 +1,7 @@
 """Sessions with ONNX Runtime's names: what they are given and give, the cache behind them, tensors of other packages, states, threads."""
 
 import ctypes
+import gc
 import json
 import os
 import pickle
@@ -200,9 +201,6 @@ class Sessions(WithCache):
         self.assertIs(session.get_session_options(), options)
         with self.assertRaisesRegex(AttributeError, "no `intra_op_threads`; did you mean `intra_op_num_threads`"):
             options.intra_op_threads = 3
-        with self.assertRaisesRegex(onnxc.UnsupportedOption, "enable_profiling = True: `onnxc bench"):
-            options.enable_profiling = True
-        options.enable_profiling = False
         with self.assertRaisesRegex(onnxc.UnsupportedOption, "no optimized ONNX model"):
             options.optimized_model_filepath = "x.onnx"
         with self.assertRaisesRegex(onnxc.UnsupportedOption, "custom operators"):
@@ -218,6 +216,42 @@ class Sessions(WithCache):
         run_options.log_severity_level = 2
         with self.assertRaisesRegex(AttributeError, "RunOptions has no `sed`; did you mean `seed`"):
             run_options.sed = 1
+
+    def test_traces(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "trace.json")
+            feeds = {"a": array([1, 2, 3]), "b": array([4, 5, 6])}
+            session = onnxc.InferenceSession(sums(), trace=path)
+            for _ in range(2):
+                session.run(None, feeds)
+            self.assertFalse(os.path.exists(path))
+            self.assertEqual(session.end_profiling(), path)
+            session.run(None, feeds)
+            self.assertEqual(session.end_profiling(), path)
+            with open(path) as file:
+                slices = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
+            self.assertEqual([one["args"]["status"] for one in slices if one["cat"] == "run"], [0, 0])
+            self.assertTrue(any("(" in one["args"]["nodes"] for one in slices if one["cat"] == "step"), slices)
+            # A session that ends writes its own; ONNX Runtime's option names the file by itself.
+            options = onnxc.SessionOptions()
+            options.enable_profiling = True
+            options.profile_file_prefix = os.path.join(folder, "own_")
+            session = onnxc.InferenceSession(sums(), options)
+            session.run(None, feeds)
+            del session
+            gc.collect()
+            (written,) = [name for name in os.listdir(folder) if name.startswith("own_")]
+            with open(os.path.join(folder, written)) as file:
+                self.assertGreaterEqual(len(json.load(file)["traceEvents"]), 3)
+            # Several sessions and threads share a trace.
+            trace = onnxc.Trace(events=2)
+            compiled = onnxc.compile_and_load(sums())
+            compiled.run(feeds, trace=trace)
+            self.assertGreater(trace.lost, 0)
+            with self.assertRaises(OSError):
+                trace.write(os.path.join(folder, "none", "trace.json"))
+        with self.assertRaisesRegex(onnxc.InvalidArgument, "keeps no profile: its option `trace`"):
+            onnxc.InferenceSession(sums()).end_profiling()
 
     def test_providers(self):
         for providers, message in [

@@ -9,10 +9,13 @@ mod data;
 mod descriptor;
 mod func;
 mod header;
+mod lines;
+mod listing;
 mod message;
 mod object;
 pub mod outline;
 pub mod shared;
+mod trace;
 mod weights;
 mod write;
 
@@ -22,18 +25,20 @@ use std::sync::Arc;
 
 use cranelift_entity::PrimaryMap;
 use cranelift_module::FuncId;
-use target_lexicon::Endianness;
+use target_lexicon::{BinaryFormat, Endianness};
 
+use crate::emit::lines::Lines;
 use crate::emit::write::Symbols;
 use crate::host;
 use crate::host::ir::FunctionKind;
-use crate::host::lower::{Before, KernelUse, Lowered, Plan, symbol_text};
+use crate::host::lower::{Before, Calls, KernelUse, Lowered, Plan, symbol_text};
 use onnxc_backend::codegen::kernels::{Kernels, MachineCode};
-use onnxc_ir::error::{Error, Result, Stage};
+use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::{DType, Graph};
 use onnxc_machine::target::Target;
 use onnxc_schedule::Program;
 
+pub use crate::emit::lines::Listing;
 pub use crate::host::StepInfo;
 pub use crate::host::lower::layout::bound_symbols;
 pub use crate::host::message::printable;
@@ -44,13 +49,17 @@ pub struct Options {
     pub name: String,
     /// Call `step_done` of the run's options after every step.
     pub profile: bool,
+    /// Inform callers that trace their runs.
+    pub trace: bool,
     /// See [`onnxc::Options::unwind`].
     pub unwind: bool,
+    /// See [`onnxc::Options::listing`].
+    pub listing: Option<Listing>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { name: String::new(), profile: false, unwind: true }
+        Options { name: String::new(), profile: false, trace: true, unwind: true, listing: None }
     }
 }
 
@@ -73,6 +82,8 @@ pub struct Artifact {
     /// What a run needs `options->allocate` for, if anything.
     pub needs_allocator: Option<String>,
     pub header: String,
+    /// The text that [`Options::listing`] names a file for.
+    pub listing: Option<String>,
     pub stats: Stats,
     pub steps: Vec<StepInfo>,
     object: object::Finished,
@@ -125,7 +136,8 @@ fn lower_named<'g>(
     for (at, (name, _)) in graph.outputs.iter().enumerate() {
         carried(name, graph.output_ty(at).dtype, graph.packed_outputs.contains_key(&at))?;
     }
-    host::lower::lower(graph, program, kernels, (name, options.profile), before)
+    let calls = Calls { profile: options.profile, trace: options.trace };
+    host::lower::lower(graph, program, kernels, (name, calls), before)
 }
 
 /// The function that runs a program: `<name>_run` of the model's own, the name itself of another entry point.
@@ -183,6 +195,13 @@ pub fn emit(programs: &[Source<'_>], target: &Target, options: &Options) -> Resu
         unit.define_level(target, &programs.iter().flat_map(|source| source.kernels.levels()).collect())?;
     }
     let message = message::define(&mut unit)?;
+    let is_traced = all.iter().any(|lowered| lowered.program.is_traced());
+    let trace = is_traced.then(|| trace::define(&mut unit, message)).transpose()?;
+    if options.listing.is_some() && target.triple.binary_format != BinaryFormat::Elf {
+        let message = format!("line tables are for ELF objects, and those of {} are not", target.triple);
+        return Err(Error::new(Stage::Emit, Kind::Usage, message));
+    }
+    let mut lines = options.listing.as_ref().map(|_| Lines::new(&model, &target.triple.to_string()));
     let mut known = HashMap::new();
     let (mut globals, mut described) = (vec![], vec![]);
     // The function of each program that gives its description.
@@ -191,8 +210,11 @@ pub fn emit(programs: &[Source<'_>], target: &Target, options: &Options) -> Resu
         let (host, plan) = (&lowered.program, &lowered.plan);
         unit.begin(&host.name);
         let placed = place_kernels(&mut unit, host, (&lowered.kernels, &mut known), target)?;
-        let symbols = Symbols::new(&mut unit, host, placed, message)?;
+        let symbols = Symbols::new(&mut unit, host, placed, (message, trace))?;
         symbols.write(&mut unit)?;
+        if let Some(lines) = &mut lines {
+            listing::program(lines, &symbols, lowered);
+        }
         let entry = |kind: FunctionKind| match host.function_of(kind) {
             Some(id) => Ok(symbols.functions[id]),
             None => Err(Error::internal(Stage::Emit, format!("there is no function of kind {kind:?}"))),
@@ -225,7 +247,7 @@ pub fn emit(programs: &[Source<'_>], target: &Target, options: &Options) -> Resu
     }
     unit.begin(&model);
     unit.check_externals(&globals)?;
-    let object = unit.finish(&described, &globals)?;
+    let object = unit.finish(&described, &globals, options.listing.as_ref().zip(lines.as_ref()))?;
     let kernel_bytes = known.keys().map(|code: &&MachineCode| code.bytes.len() as u64).sum();
     let stats = Stats {
         code_bytes: object.code_bytes,
@@ -242,7 +264,8 @@ pub fn emit(programs: &[Source<'_>], target: &Target, options: &Options) -> Resu
         weights: lowered.plan.weights,
     };
     let weights = programs.iter().zip(all).map(part).collect();
-    Ok(Artifact { name: model, needs_allocator, header, stats, steps, object, weights })
+    let listing = lines.map(|lines| lines.text);
+    Ok(Artifact { name: model, needs_allocator, header, listing, stats, steps, object, weights })
 }
 
 /// Fails where a program would find its states elsewhere in the block than the first one: the block has a word for each symbol.

@@ -10,6 +10,7 @@
 use crate::emit::copy;
 use crate::emit::data::Data;
 use crate::emit::func::Code;
+use crate::emit::lines::{self, Lines, Listing, Span};
 use crate::emit::write::clif_type;
 use crate::host;
 use crate::host::ir::{Extern, MEMCPY};
@@ -51,6 +52,9 @@ const SHF_X86_64_LARGE: u64 = 0x1000_0000;
 /// Bytes of zeros at the start of the text data: the options of a caller that passes none.
 pub(super) const NO_OPTIONS_BYTES: usize = 128;
 
+/// Offset in the text data of a word that is not 0, behind them: the flag of runs that are traced.
+pub(super) const SET_WORD: i64 = NO_OPTIONS_BYTES as i64;
+
 /// An object under construction.
 pub(super) struct Unit {
     pub isa: OwnedTargetIsa,
@@ -69,6 +73,8 @@ pub(super) struct Unit {
     records: Vec<(FuncId, Vec<u8>)>,
     /// What a function refers to in ways that the object's writer has no name for, and how in a COFF object.
     references: Vec<(FuncId, ModuleReloc, u16)>,
+    /// The source locations of each function's code, in the order of definition.
+    spans: Vec<(FuncId, Vec<Span>)>,
     /// Text of messages, behind the zeros of the absent options; each string once.
     text: Vec<u8>,
     text_offsets: HashMap<String, i64>,
@@ -135,7 +141,8 @@ impl Unit {
             form: target.unwind_records().filter(|form| unwind || !matches!(form, Records::Dwarf(_))),
             records: vec![],
             references: vec![],
-            text: vec![0; NO_OPTIONS_BYTES],
+            spans: vec![],
+            text: [vec![0; NO_OPTIONS_BYTES], vec![1; 8]].concat(),
             text_offsets: HashMap::new(),
             text_data,
             weights: None,
@@ -197,10 +204,17 @@ impl Unit {
 
     /// Places machine code made elsewhere.
     pub fn place(&mut self, id: FuncId, code: &MachineCode) -> Result<()> {
-        self.define(id, code, &[])
+        self.define(id, code, &[], vec![])
     }
 
-    fn define(&mut self, id: FuncId, code: &MachineCode, relocations: &[ModuleReloc]) -> Result<()> {
+    fn define(
+        &mut self,
+        id: FuncId,
+        code: &MachineCode,
+        relocations: &[ModuleReloc],
+        spans: Vec<Span>,
+    ) -> Result<()> {
+        self.spans.push((id, spans));
         self.stacks.insert(id, code.stack);
         // Without a record, an unwinder of COFF takes a function to leave the stack as it is, and one of ELF gives up.
         if !code.unwind.is_empty() || matches!(self.form, Some(Records::Dwarf(_))) {
@@ -346,9 +360,14 @@ impl Unit {
         Ok(id)
     }
 
-    /// Compiles what was built, places all data, exports `globals` (global name, local function) and writes the links of the
-    /// descriptions.
-    pub fn finish(mut self, described: &[Described], globals: &[(String, FuncId)]) -> Result<Finished> {
+    /// Compiles what was built, places all data, exports `globals` (global name, local function), writes the links of the
+    /// descriptions and line tables.
+    pub fn finish(
+        mut self,
+        described: &[Described],
+        globals: &[(String, FuncId)],
+        listing: Option<(&Listing, &Lines)>,
+    ) -> Result<Finished> {
         self.compile_pending()?;
         let stack_bytes = self.check_stack()?;
         let text = Data::bytes(std::mem::take(&mut self.text).into());
@@ -361,11 +380,15 @@ impl Unit {
         let architecture = self.isa.triple().architecture;
         let (form, records) = (self.form, std::mem::take(&mut self.records));
         let references = std::mem::take(&mut self.references);
+        let spans = std::mem::take(&mut self.spans);
         let mut product = self.module.finish();
         match form {
             None => {}
             Some(Records::Dwarf(machine)) => frame_rules(&mut product, machine, records)?,
             Some(form) => unwind_tables(&mut product, form, &records)?,
+        }
+        if let Some(listing) = listing {
+            lines::write(&mut product, self.order, listing, &spans)?;
         }
         references.iter().try_for_each(|reference| refer(&mut product, reference))?;
         for (global, id) in globals {
@@ -429,8 +452,8 @@ impl Unit {
         let compiled: Vec<(FuncId, Result<Linked>)> =
             pending.into_par_iter().map(|(id, function)| (id, compile(isa, form, id, function))).collect();
         for (id, code) in compiled {
-            let (code, relocations) = code?;
-            self.define(id, &code, &relocations)?;
+            let (code, relocations, spans) = code?;
+            self.define(id, &code, &relocations, spans)?;
         }
         Ok(())
     }
@@ -454,11 +477,13 @@ fn compile(isa: &OwnedTargetIsa, form: Option<Records>, id: FuncId, function: Fu
         stack: stack_bytes(compiled),
         unwind: of_compiled(compiled, &**isa, form).map_err(|text| Error::internal(Stage::Codegen, text))?,
     };
-    Ok((code, relocations))
+    let spans = compiled.buffer.get_srclocs_sorted().iter();
+    let spans = spans.map(|span| (span.start, span.end, span.loc.bits())).collect();
+    Ok((code, relocations, spans))
 }
 
-/// Machine code with its references to other symbols of the object.
-type Linked = (MachineCode, Vec<ModuleReloc>);
+/// Machine code with its references to other symbols of the object, and the source locations of its parts.
+type Linked = (MachineCode, Vec<ModuleReloc>, Vec<Span>);
 
 /// A global name for a local function.
 fn export(product: &mut ObjectProduct, name: &str, id: FuncId) {
@@ -679,7 +704,7 @@ mod tests {
         ] {
             let mut unit = Unit::new("model", &Target::parse(triple, None).unwrap(), true).unwrap();
             unit.declare_weights(bytes).unwrap();
-            let mut finished = unit.finish(&[], &[]).unwrap();
+            let mut finished = unit.finish(&[], &[], None).unwrap();
             let (section, length) = finished.weights.unwrap();
             let found = finished.object.section_mut(section).name().map(str::to_string);
             assert_eq!((found.as_deref(), length), (Some(name), bytes), "{triple}");
@@ -700,7 +725,7 @@ mod tests {
         let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), None).unwrap();
         let mut unit = Unit::new("model", &target, true).unwrap();
         unit.define_level(&target, &BTreeSet::from([1])).unwrap();
-        let elf = unit.finish(&[], &[]).unwrap().object.write().unwrap();
+        let elf = unit.finish(&[], &[], None).unwrap().object.write().unwrap();
         let zeros: Vec<_> = sections(&elf).into_iter().filter(|&(kind, ..)| kind == NO_BITS).collect();
         assert_eq!(zeros, [(NO_BITS, 4, 4)]);
     }

@@ -1,15 +1,16 @@
 //! The writer: a function of the host program becomes Cranelift IR.
 //!
 //! Here are functions and regions; `leave` writes the ways to leave them, `numbers` arithmetic, `memory` finds what has a
-//! name, `blocks` allocates and gives back, `kernels` calls.
+//! name, `blocks` allocates and gives back, `kernels` calls, `trace` informs those who trace runs.
 
 mod blocks;
 mod kernels;
 mod leave;
 mod memory;
 mod numbers;
+mod trace;
 
-use cranelift_codegen::ir::{InstBuilder, StackSlot, Value, types};
+use cranelift_codegen::ir::{InstBuilder, SourceLoc, StackSlot, Value, types};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use cranelift_module::FuncId;
 
@@ -34,6 +35,8 @@ pub(super) struct Symbols<'p> {
     pub kernels: KernelFunctions,
     /// See `message`.
     pub message: FuncId,
+    /// See `trace`; of an object that can be traced.
+    pub trace: Option<FuncId>,
 }
 
 impl<'p> Symbols<'p> {
@@ -42,7 +45,7 @@ impl<'p> Symbols<'p> {
         unit: &mut Unit,
         program: &'p Program,
         kernels: KernelFunctions,
-        message: FuncId,
+        (message, trace): (FuncId, Option<FuncId>),
     ) -> Result<Symbols<'p>> {
         let mut functions = PrimaryMap::new();
         for function in program.functions.values() {
@@ -51,7 +54,7 @@ impl<'p> Symbols<'p> {
             let signature = unit.signature(&params, Some(clif_type(result)));
             functions.push(unit.declare(&function.name, &signature)?);
         }
-        Ok(Symbols { program, functions, kernels, message })
+        Ok(Symbols { program, functions, kernels, message, trace })
     }
 
     /// Writes all functions.
@@ -61,6 +64,11 @@ impl<'p> Symbols<'p> {
         }
         Ok(())
     }
+}
+
+/// What Cranelift knows code of a step by.
+pub(super) fn location(step: i64) -> SourceLoc {
+    u32::try_from(step + 1).map_or_else(|_| SourceLoc::default(), SourceLoc::new)
 }
 
 pub(super) fn clif_type(ty: Type) -> cranelift_codegen::ir::Type {
@@ -288,6 +296,14 @@ impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
                 self.fail_if(condition, *status, template, &numbers)?;
             }
             Op::Poll => self.poll()?,
+            Op::Step { number, what } => {
+                self.code.b.set_srcloc(location(*number));
+                match what {
+                    Some(what) => self.trace_step(*number, what)?,
+                    None => self.poll()?,
+                }
+            }
+            Op::Event(event, number) => self.trace_event(*event, *number)?,
             Op::Call(callee, args) => {
                 let mut values = vec![];
                 for (&arg, &ty) in args.iter().zip(self.program.functions[*callee].kind.signature().0) {

@@ -1,7 +1,7 @@
 //! Numbers of the C ABI: they repeat `onnxc.h`, and the C ABI tests compare the two. Offsets of the fields that host
 //! programs name.
 
-use crate::host::ir::{FrameField, OptionsField, TensorField};
+use crate::host::ir::{Event, FrameField, OptionsField, TensorField, Traced};
 use onnxc_ir::graph::TensorType;
 
 /// `ONNXC_ABI_VERSION`.
@@ -92,11 +92,24 @@ pub mod options {
     pub const STEP_CONTEXT: i64 = 88;
     pub const SEED: i64 = 96;
     pub const COMMUNICATOR: i64 = 104;
-    pub const SIZE: i64 = 112;
+    pub const TRACE: i64 = 112;
+    pub const TRACE_CONTEXT: i64 = 120;
+    pub const SIZE: i64 = 128;
     /// Size of the struct's first version, without the fields from the seed on.
     pub const FIRST_SIZE: i64 = 96;
     /// The same of the second version, without the fields from the communicator on.
     pub const SECOND_SIZE: i64 = 104;
+    /// The same of the third version, without the fields from the trace on.
+    pub const THIRD_SIZE: i64 = 112;
+}
+
+/// `onnxc_event`.
+pub mod event {
+    pub const RUN_BEGIN: i64 = 0;
+    pub const RUN_END: i64 = 1;
+    pub const STEP: i64 = 2;
+    pub const ENTER: i64 = 3;
+    pub const LEAVE: i64 = 4;
 }
 
 /// Offsets in `onnxc_communicator`.
@@ -143,6 +156,23 @@ pub mod frame {
 /// Alignment that a tensor's data needs, bytes: that of its element, or of an element's parts.
 pub fn alignment(ty: &TensorType) -> i64 {
     (ty.dtype.size() as i64).min(8)
+}
+
+impl Event {
+    pub fn number(self) -> i64 {
+        match self {
+            Event::RunBegin => event::RUN_BEGIN,
+            Event::RunEnd => event::RUN_END,
+            Event::Leave => event::LEAVE,
+        }
+    }
+}
+
+impl Traced {
+    /// The event that begins the step.
+    pub fn event(&self) -> i64 {
+        if self.has_bodies { event::ENTER } else { event::STEP }
+    }
 }
 
 impl OptionsField {

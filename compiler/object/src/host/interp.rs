@@ -55,6 +55,8 @@ pub struct Machine<'p, 'k> {
     pub blocks: BTreeMap<u64, usize>,
     /// Numbers of the steps that are done, where the caller asks for them.
     pub steps_done: Vec<i64>,
+    /// Events of `onnxc_event` with their numbers, where the caller traces the run.
+    pub events: Vec<(i64, i64)>,
     weights: u64,
     zeros: u64,
     descriptor: u64,
@@ -117,6 +119,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             grants: usize::MAX,
             blocks: BTreeMap::new(),
             steps_done: vec![],
+            events: vec![],
             weights: memory.constant(weights),
             zeros: memory.constant(vec![0; options::SIZE as usize]),
             descriptor: memory.constant(vec![0; 64]),
@@ -288,12 +291,16 @@ impl<'p, 'k> Machine<'p, 'k> {
                     return self.fail(a, *status, template, &numbers);
                 }
             }
-            Op::Poll => {
+            Op::Poll | Op::Step { .. } => {
                 let cancel = self.address(a, Address::Cancel)?;
                 if self.memory.load(Type::I32, cancel)? != 0 {
                     return self.fail(a, status::CANCELLED, "cancelled by the caller", &[]);
                 }
+                if let Op::Step { number, what: Some(what) } = op {
+                    self.trace(a, (what.event(), *number))?;
+                }
             }
+            Op::Event(event, number) => self.trace(a, (event.number(), a.get(*number)))?,
             Op::Call(callee, args) => {
                 let args: Vec<i64> = args.iter().map(|&arg| a.get(arg)).collect();
                 let status = self.enter(*callee, &args, a.environment)?;
@@ -343,6 +350,15 @@ impl<'p, 'k> Machine<'p, 'k> {
             op => return Err(format!("{op:?} is not an operation")),
         }
         Ok(End::Next)
+    }
+
+    /// Informs the trace of a caller that has one.
+    fn trace(&mut self, a: &Activation<'_>, event: (i64, i64)) -> Outcome<()> {
+        let field = |offset: i64| self.memory.load(Type::I64, a.environment.options + offset as u64);
+        if field(options::STRUCT_SIZE)? >= options::SIZE && field(options::TRACE)? != 0 {
+            self.events.push(event);
+        }
+        Ok(())
     }
 
     /// Leaves with a status; an empty template leaves the caller's message as it is.

@@ -401,6 +401,26 @@ pub enum Condition {
     Holds(Slot),
 }
 
+/// What a trace knows of a step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Traced {
+    /// Whether the steps of its bodies follow; then [`Event::Leave`] ends it, and the next event any other.
+    pub has_bodies: bool,
+    pub kernel: String,
+    /// Its ONNX nodes.
+    pub nodes: String,
+}
+
+/// What a trace is informed of, beside steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    RunBegin,
+    /// With the status.
+    RunEnd,
+    /// A step with bodies ends: its number.
+    Leave,
+}
+
 /// An operation. Its results are those of its [`Inst`]: one where the comment names a value, otherwise none.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Op {
@@ -486,6 +506,13 @@ pub enum Op {
         begin: Value,
         end: Value,
     },
+    /// Polls; then a step of this number begins.
+    Step {
+        number: i64,
+        what: Option<Traced>,
+    },
+    /// Informs a caller that traces its runs, with the number that goes with it.
+    Event(Event, Operand),
     /// Informs the caller that a step is done.
     StepDone(i64),
 
@@ -525,6 +552,22 @@ impl Program {
     /// Words of the workspace before arrays of pointers and arena.
     pub fn words(&self) -> usize {
         self.sizes.len() + if self.keeps_outputs { 1 + 2 * self.slots.len() } else { 0 }
+    }
+
+    /// Whether runs inform a caller that traces them.
+    pub fn is_traced(&self) -> bool {
+        let own = self.function_of(FunctionKind::Run).map(|id| &self.functions[id].body);
+        let mut open: Vec<&Region> = own.into_iter().collect();
+        while let Some(region) = open.pop() {
+            for inst in region {
+                match &inst.op {
+                    Op::Event(..) => return true,
+                    Op::Attempt { body, .. } => open.push(body),
+                    _ => {}
+                }
+            }
+        }
+        false
     }
 
     pub fn function_named(&self, name: &str) -> Option<FuncId> {

@@ -4,9 +4,9 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use crate::host::abi::status;
 use crate::host::ir::{
-    Address, Binary, Checked, Compare, Condition, Extent, FrameField, Function, FunctionKind, Inst, Kernel,
-    Op, Operand, OptionsField, Place, Pointers, Policy, Port, Program, Region, SlotUse, TensorField, Type,
-    Value,
+    Address, Binary, Checked, Compare, Condition, Event, Extent, FrameField, Function, FunctionKind, Inst,
+    Kernel, Op, Operand, OptionsField, Place, Pointers, Policy, Port, Program, Region, SlotUse, TensorField,
+    Traced, Type, Value,
 };
 
 pub(super) const BINARIES: [(Binary, &str); 7] = [
@@ -62,6 +62,12 @@ pub(super) const FRAME: [(FrameField, &str); 7] = [
     (FrameField::Parallel, "parallel"),
     (FrameField::Level, "level"),
 ];
+
+pub(super) const EVENTS: [(Event, &str); 3] =
+    [(Event::RunBegin, "run_begin"), (Event::RunEnd, "run_end"), (Event::Leave, "leave")];
+
+/// Whether a step has bodies.
+pub(super) const TRACED: [(bool, &str); 2] = [(false, "alone"), (true, "with_bodies")];
 
 pub(super) const KINDS: [(FunctionKind, &str); 7] = [
     (FunctionKind::Model, "model"),
@@ -314,6 +320,14 @@ impl Program {
             Op::Return(result) => format!("return {result}"),
             Op::Kernel(kernel, buffers) => format!("kernel {kernel}({})", list(buffers)),
             Op::Job { job, begin, end } => format!("job {job}, {begin}, {end}"),
+            Op::Step { number, what } => {
+                let mut text = format!("step {number}");
+                if let Some(Traced { has_bodies, kernel, nodes }) = what {
+                    let _ = write!(text, ", {}, {kernel:?}, {nodes:?}", spelled(&TRACED, *has_bodies));
+                }
+                text
+            }
+            Op::Event(event, number) => format!("event {}, {number}", spelled(&EVENTS, *event)),
             Op::StepDone(step) => format!("step_done {step}"),
             Op::If { .. } | Op::Loop { .. } | Op::Attempt { .. } => String::new(),
         }

@@ -60,6 +60,24 @@ fn steps_are_told_when_they_are_done() {
 }
 
 #[test]
+fn steps_and_events_are_for_traces() {
+    let traced = "step 3, alone, \"g0\", \"a \\\"b\\\" (Conv)\" step 4, with_bodies, \"scan\", \"\" event leave, 4 step 5 return 0";
+    let own = program(CALL, traced);
+    assert!(!own.is_traced());
+    verify(&own).unwrap();
+    let run = CALL
+        .replacen("attempt {", "event run_begin, 0 attempt {", 1)
+        .replace("return v21", "v22 = extend v21 event run_end, v22 return v21");
+    let own = program(&run, traced);
+    assert!(own.is_traced());
+    verify(&own).unwrap();
+    refused(steps("event run_begin, 0 return 0"), "not in a function of kind Steps");
+    refused(super::tests::run("event leave, 3 return 0"), "not in a function of kind Run");
+    refused(super::tests::run("step 3 return 0"), "not in a function of kind Run");
+    refused(steps("event leave, v0 return 0"), "v0 is of type Ptr, must be I64");
+}
+
+#[test]
 fn good_programs_are_accepted() {
     steps("return 0").unwrap();
     steps("v1 = load size 1 allocate slot0, v1, \"x\" v2 = load slot0 v3 = kernel k0(v2) release slot0 return 0")

@@ -15,8 +15,8 @@ mod sizes;
 use cranelift_entity::{EntityRef, EntitySet};
 
 use crate::host::ir::{
-    Address, Binary, Condition, Extent, Frame, FrameField, Function, FunctionKind, Inst, Op, Operand, Place,
-    Port, Program, Region, Slot, Type, Value,
+    Address, Binary, Condition, Event, Extent, Frame, FrameField, Function, FunctionKind, Inst, Op, Operand,
+    Place, Port, Program, Region, Slot, Type, Value,
 };
 use crate::host::message;
 use crate::host::print::inst_text;
@@ -256,9 +256,13 @@ impl<'p> FunctionVerifier<'p> {
             // Initial values of states.
             Op::Address(Address::Weights(_)) => kind.is_in_run() || kind == FunctionKind::StateReset,
             Op::Level | Op::Store(Place::Outputs, _) | Op::Clear(_) => kind == FunctionKind::Run,
-            Op::Inherit(_) | Op::Kernel(..) | Op::StepDone(_) | Op::Load(Place::Frame(None, _)) => {
-                matches!(kind, FunctionKind::Steps(_))
-            }
+            Op::Inherit(_)
+            | Op::Kernel(..)
+            | Op::Step { .. }
+            | Op::StepDone(_)
+            | Op::Event(Event::Leave, _)
+            | Op::Load(Place::Frame(None, _)) => matches!(kind, FunctionKind::Steps(_)),
+            Op::Event(..) => kind == FunctionKind::Run,
             Op::Address(_) | Op::FailIf { .. } | Op::Poll | Op::Call(..) | Op::Attempt { .. } => {
                 kind.is_in_run()
             }
@@ -318,6 +322,7 @@ impl<'p> FunctionVerifier<'p> {
                 expect(args.len() == params.len(), || format!("must have {} arguments", params.len()))?;
                 args.iter().zip(params).try_for_each(|(&arg, &ty)| self.expect_type(arg, ty))
             }
+            Op::Event(_, number) => self.expect_type(*number, Type::I64),
             Op::Return(result) => self.expect_type(*result, self.function.kind.signature().1),
             Op::If { condition, then, otherwise } => {
                 match condition {

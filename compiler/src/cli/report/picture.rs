@@ -24,7 +24,8 @@ pub fn flow(facts: &Facts) -> String {
         let class = hot::class(row.timing.as_ref());
         let (bar, ms) = match &row.timing {
             Some(share) => {
-                let rate = share.rate.as_ref().map(|rate| format!(", {:.0}% of bound", rate.of_peak * 100.0));
+                let rate = share.rate.as_ref();
+                let rate = rate.map(|rate| format!("<small>{:.0}% of bound</small>", rate.of_peak * 100.0));
                 (hot::bar(share, longest), ms_text(share.ms) + &rate.unwrap_or_default())
             }
             None => ("<span></span>".into(), String::new()),
@@ -97,8 +98,10 @@ pub fn memory(facts: &Facts) -> Option<String> {
         "<polyline class=\"live\" points=\"{}\"/>\n</svg>\n<div class=\"along\">",
         line.trim_end()
     );
-    for part in 0..=4 {
-        let _ = write!(plan, "<span>{}{}</span>", if part == 0 { "step " } else { "" }, steps * part / 4);
+    // Numbers at equal distances, each where it is.
+    let parts = [4, 5, 3, 2].into_iter().find(|&parts| steps.is_multiple_of(parts)).unwrap_or(1);
+    for part in 0..=parts {
+        let _ = write!(plan, "<span>{}{}</span>", if part == 0 { "step " } else { "" }, steps * part / parts);
     }
     Some(plan + "</div></div>\n")
 }

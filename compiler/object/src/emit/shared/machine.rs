@@ -22,6 +22,8 @@ pub(super) enum Need {
     Address,
     /// The address itself, which the loader fills in.
     Absolute,
+    /// The place in a section that is not loaded, in 32 bits.
+    Offset,
 }
 
 const TOO_FAR: &str = "the distance does not fit";
@@ -84,6 +86,7 @@ impl Machine {
                     Need::Address
                 }
                 elf::R_X86_64_64 => Need::Absolute,
+                elf::R_X86_64_32 => Need::Offset,
                 _ => return None,
             },
             Machine::Aarch64 => match kind {
@@ -99,6 +102,7 @@ impl Machine {
                 | elf::R_AARCH64_LDST128_ABS_LO12_NC => Need::Nothing,
                 elf::R_AARCH64_ADR_GOT_PAGE | elf::R_AARCH64_LD64_GOT_LO12_NC => Need::Address,
                 elf::R_AARCH64_ABS64 => Need::Absolute,
+                elf::R_AARCH64_ABS32 => Need::Offset,
                 _ => return None,
             },
         })
@@ -130,6 +134,11 @@ impl Machine {
         match (self, kind) {
             (Machine::X86_64, elf::R_X86_64_64) | (Machine::Aarch64, elf::R_AARCH64_ABS64) => {
                 whole64(target, bytes)
+            }
+            (Machine::X86_64, elf::R_X86_64_32) | (Machine::Aarch64, elf::R_AARCH64_ABS32) => {
+                let value = u32::try_from(target).map_err(|_| TOO_FAR)?;
+                *bytes.first_chunk_mut::<4>().ok_or("it lies behind the section")? = value.to_le_bytes();
+                Ok(())
             }
             (Machine::X86_64, elf::R_X86_64_PC64) | (Machine::Aarch64, elf::R_AARCH64_PREL64) => {
                 whole64(distance as u64, bytes)

@@ -263,7 +263,7 @@ impl<'d> Plan<'d> {
                         let next = self.addresses.len();
                         self.addresses.entry(number).or_insert(next);
                     }
-                    Need::Absolute if segment == Segment::None && !outside => {}
+                    Need::Absolute | Need::Offset if segment == Segment::None && !outside => {}
                     Need::Absolute if segment == Segment::Write => {
                         self.absolute.push((at, row.r_offset(ENDIAN), number, row.r_addend(ENDIAN)));
                     }

@@ -27,7 +27,7 @@ pub(super) struct Leave {
 type Failure = (i32, Option<i64>, usize);
 
 /// Where in the slot are the status, the offset of the template, and the first of the numbers.
-const STATUS: i64 = 0;
+pub(super) const STATUS: i64 = 0;
 const TEMPLATE: i64 = 8;
 const NUMBERS: i64 = 16;
 
@@ -61,7 +61,7 @@ impl Writer<'_, '_, '_> {
         *self.leave_slot.get_or_insert_with(|| self.code.slot(NUMBERS as usize))
     }
 
-    fn note(&mut self, offset: i64, value: Value) {
+    pub(super) fn note(&mut self, offset: i64, value: Value) {
         let slot = self.leave_slot();
         let base = self.code.slot_addr_of(slot, offset as usize + 8);
         self.code.store(value, base, offset);
@@ -78,6 +78,11 @@ impl Writer<'_, '_, '_> {
         let leave = self.leaves.last_mut().ok_or_else(|| internal("nowhere to leave to".into()))?;
         leave.is_used = true;
         Ok(leave)
+    }
+
+    /// The block that something leaves to which has noted its status.
+    pub(super) fn leave_to(&mut self) -> Result<Block> {
+        Ok(self.innermost()?.to)
     }
 
     /// Ends what may leave, and writes the blocks that fail.
@@ -160,6 +165,9 @@ impl Writer<'_, '_, '_> {
     pub(super) fn poll(&mut self) -> Result<()> {
         let cancel = self.address(Address::Cancel)?;
         let flag = self.code.load(types::I32, cancel, 0);
+        if self.symbols.trace.is_some() {
+            return self.trace_poll(flag);
+        }
         self.fail_if(flag, status::CANCELLED, "cancelled by the caller", &[])
     }
 

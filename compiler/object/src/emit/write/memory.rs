@@ -4,6 +4,7 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
 
 use super::{Writer, clif_type};
 use crate::emit::func::Code;
+use crate::emit::trace;
 use crate::host::abi::{frame, options, tensor};
 use crate::host::ir::{Address, Extent, Frame, FunctionKind, Place, Port, Program, Slot, TensorField};
 use crate::host::lower::internal;
@@ -117,6 +118,7 @@ impl Writer<'_, '_, '_> {
             Address::Options => self.environment.options()?,
             Address::Cancel => match self.environment.cancel {
                 Some(cancel) => cancel,
+                None if self.symbols.trace.is_some() => trace::flag(self.code, self.environment.options()?),
                 None => {
                     let cancel = self.code.load64(self.environment.options()?, options::CANCEL);
                     let text = self.code.unit.text_symbol();

@@ -76,6 +76,13 @@ pub struct Arguments {
 }
 
 impl Arguments {
+    /// Traces the run.
+    pub fn trace(&mut self) {
+        if let Some(fields) = &mut self.options {
+            fields.insert(options::TRACE, CALLBACK);
+        }
+    }
+
     /// Gives the run a function that shares the range of a kernel.
     pub fn share_kernels(&mut self) {
         if let Some(fields) = &mut self.options {
@@ -92,6 +99,8 @@ pub struct Outcome {
     /// Of a run that succeeded.
     pub outputs: Vec<Tensor>,
     pub steps_done: Vec<i64>,
+    /// Events of `onnxc_event` with their numbers, of a run that is traced.
+    pub events: Vec<(i64, i64)>,
 }
 
 const MESSAGE_BYTES: usize = 512;
@@ -345,7 +354,9 @@ impl<'g> Model<'g> {
             }
             _ => String::new(),
         };
-        Ok(Outcome { status, message, outputs: results, steps_done: std::mem::take(&mut machine.steps_done) })
+        let (steps_done, events) =
+            (std::mem::take(&mut machine.steps_done), std::mem::take(&mut machine.events));
+        Ok(Outcome { status, message, outputs: results, steps_done, events })
     }
 
     /// An output as the run left it; a block that the run allocated for it is given back.

@@ -83,11 +83,11 @@ impl Op {
             }
             Op::Allocate { bytes, .. } => visit(*bytes),
             Op::Grow { used, bytes, .. } => [used, bytes].into_iter().for_each(|&operand| visit(operand)),
-            Op::Return(result) => visit(*result),
+            Op::Return(operand) | Op::Event(_, operand) => visit(*operand),
             Op::If { condition: Condition::Value(condition), .. } => value(condition),
             Op::Loop { init, .. } => init.iter().for_each(|&operand| visit(operand)),
             Op::If { .. } | Op::Attempt { .. } => {}
-            Op::Address(_) | Op::Level | Op::Inherit(_) | Op::Poll | Op::StepDone(_) => {}
+            Op::Address(_) | Op::Level | Op::Inherit(_) | Op::Poll | Op::Step { .. } | Op::StepDone(_) => {}
             Op::Clear(_) | Op::Release(_) | Op::Empty(_) | Op::Transfer { .. } => {}
         }
     }

@@ -70,7 +70,7 @@ impl<'c, 'p> Checks<'c, 'p> {
         let size = self.b.load(Place::Options(OptionsField::StructSize));
         let short = self.b.compare(Compare::LtUnsigned, size, options::SIZE);
         let mut short = short;
-        for known in [options::FIRST_SIZE, options::SECOND_SIZE] {
+        for known in [options::FIRST_SIZE, options::SECOND_SIZE, options::THIRD_SIZE] {
             let other = self.b.compare(Compare::Ne, size, known);
             short = self.b.binary(Binary::And, short, other);
         }

@@ -25,7 +25,7 @@ pub(super) fn check_communicator(b: &mut Builder, own: Rank) {
     let Rank { rank, ranks, .. } = own;
     let none = format!("the model is rank {rank} of {ranks}, and the options have no communicator");
     let size = b.load(Place::Options(OptionsField::StructSize));
-    let short = b.compare(Compare::LtUnsigned, size, options::SIZE);
+    let short = b.compare(Compare::LtUnsigned, size, options::THIRD_SIZE);
     b.fail_if(short, status::NEEDS_COMMUNICATOR, &none, &[]);
     let given = b.load(Place::Options(OptionsField::Communicator));
     let null = b.compare(Compare::Eq, given, 0);

@@ -41,6 +41,15 @@ pub struct Lowered<'g> {
     pub steps: Vec<StepInfo>,
 }
 
+/// What a program informs its caller of, where that asks for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Calls {
+    /// Each step that is done.
+    pub profile: bool,
+    /// Each step that begins.
+    pub trace: bool,
+}
+
 /// A kernel of the program.
 #[derive(Clone, Copy)]
 pub struct KernelUse<'g> {
@@ -70,13 +79,12 @@ impl KernelUse<'_> {
 }
 
 /// Lowers a schedule. Constants lie behind those of `first`, where the program is one of several of an object, and the initial values of
-/// states where that has them. `profile`: the program informs its caller when each step is done. Errors: symbols or sizes that the C
-/// ABI does not carry.
+/// states where that has them. Errors: symbols or sizes that the C ABI does not carry.
 pub(crate) fn lower<'g>(
     graph: &'g Graph,
     program: &'g schedule::Program,
     kernels: &'g Kernels,
-    (name, profile): (&str, bool),
+    (name, calls): (&str, Calls),
     first: Option<Before<'_>>,
 ) -> Result<Lowered<'g>> {
     let scope = Scope { graph, program, kernels, index: 0 };
@@ -97,8 +105,8 @@ pub(crate) fn lower<'g>(
     };
     let mut lowered = Lowered { program, plan: Plan::default(), kernels: vec![], steps: vec![] };
     run::part(&mut lowered.program);
-    let steps = steps::lower(&mut lowered, &plan, &scope, profile)?;
-    run::lower(&mut lowered, &plan, &scope, &steps)?;
+    let steps = steps::lower(&mut lowered, &plan, &scope, calls)?;
+    run::lower(&mut lowered, &plan, &scope, (&steps, calls.trace))?;
     if cfg!(debug_assertions) {
         crate::host::verify::verify(&lowered.program).map_err(internal)?;
     }

@@ -5,8 +5,8 @@ use cranelift_entity::EntityRef;
 
 use crate::host::abi::{options, status};
 use crate::host::ir::{
-    ABORT_RANKS, Address, Binary, CLOSE_STRINGS, Compare, Condition, Frame, FrameField, FuncId, FunctionKind,
-    OPEN_STRINGS, Op, Operand, OptionsField, Place, Port, Program, SlotUse, TensorField, Type,
+    ABORT_RANKS, Address, Binary, CLOSE_STRINGS, Compare, Condition, Event, Frame, FrameField, FuncId,
+    FunctionKind, OPEN_STRINGS, Op, Operand, OptionsField, Place, Port, Program, SlotUse, TensorField, Type,
 };
 use crate::host::lower::Lowered;
 use crate::host::lower::builder::Builder;
@@ -27,7 +27,7 @@ pub(super) fn lower(
     lowered: &mut Lowered<'_>,
     plan: &Plan,
     scope: &Scope<'_>,
-    steps: &[FuncId],
+    (steps, trace): (&[FuncId], bool),
 ) -> Result<()> {
     let program = &mut lowered.program;
     let mut builder = Builder::new("model".into(), FunctionKind::Model);
@@ -87,7 +87,7 @@ pub(super) fn lower(
     let (mut sizes, b) = (writer.sizes, writer.b);
     store_sizes(b, plan, scope.graph, &mut sizes)?;
     store_output_dims(b, plan, scope.graph, &mut sizes)?;
-    execute(b, plan, scope.graph, &steps);
+    execute(b, plan, scope.graph, (&steps, trace));
     program.functions.push(builder.finish());
     Ok(())
 }
@@ -167,7 +167,7 @@ fn store_output_dims(b: &mut Builder, plan: &Plan, graph: &Graph, sizes: &mut Si
 }
 
 /// Fills slots and frame, and runs the steps. A run that fails gives back all that it has allocated, outputs too.
-fn execute(b: &mut Builder, plan: &Plan, graph: &Graph, steps: &[FuncId]) {
+fn execute(b: &mut Builder, plan: &Plan, graph: &Graph, (steps, trace): (&[FuncId], bool)) {
     let slots = &plan.dynamic.slots;
     if plan.dynamic.keeps_outputs() {
         let outputs = b.param(2);
@@ -186,9 +186,12 @@ fn execute(b: &mut Builder, plan: &Plan, graph: &Graph, steps: &[FuncId]) {
             b.effect(Op::Extern(&CLOSE_STRINGS, vec![table.into()]));
         }
     };
+    if trace {
+        b.effect(Op::Event(Event::RunBegin, 0.into()));
+    }
     let frame = b.address(Address::Frame(Frame::from_u32(0)));
     let call = |b: &mut Builder, &function: &FuncId| b.effect(Op::Call(function, vec![frame.into()]));
-    if slots.is_empty() && plan.strings.is_none() && graph.rank.is_none() {
+    if slots.is_empty() && plan.strings.is_none() && graph.rank.is_none() && !trace {
         steps.iter().for_each(|function| call(b, function));
     } else {
         b.open();
@@ -202,12 +205,19 @@ fn execute(b: &mut Builder, plan: &Plan, graph: &Graph, steps: &[FuncId]) {
             b.value(Type::I32, Op::Exchange(&ABORT_RANKS, vec![status.into()]));
         }
         close(b);
+        if trace {
+            let number = b.extend(status);
+            b.effect(Op::Event(Event::RunEnd, number.into()));
+        }
         b.effect(Op::Return(status.into()));
         let handler = b.close();
         b.effect(Op::Attempt { body, status, handler });
     }
     close(b);
     state::commit(b, plan, graph);
+    if trace {
+        b.effect(Op::Event(Event::RunEnd, i64::from(status::OK).into()));
+    }
     b.effect(ok());
 }
 

@@ -8,15 +8,15 @@ use cranelift_entity::PrimaryMap;
 use crate::host::StepInfo;
 use crate::host::abi::status;
 use crate::host::ir::{
-    Address, Compare, Condition, Extent, FAULT_OF_STRINGS, FrameField, FuncId, FunctionKind, Kernel,
-    KernelId, Op, Operand, Place, Policy, Type, Value, Version,
+    Address, Compare, Condition, Event, Extent, FAULT_OF_STRINGS, FrameField, FuncId, FunctionKind, Kernel,
+    KernelId, Op, Operand, Place, Policy, Traced, Type, Value, Version,
 };
 use crate::host::lower::bind::Binder;
 use crate::host::lower::builder::Builder;
 use crate::host::lower::control::Control;
 use crate::host::lower::layout::{ControlPlan, Plan, Scope};
 use crate::host::lower::text::node_text;
-use crate::host::lower::{KernelUse, Lowered, internal};
+use crate::host::lower::{Calls, KernelUse, Lowered, internal};
 use crate::host::message::{self, V, printable};
 use onnxc_backend::codegen::kernels::{Explanation, Failure, KernelCode, KernelVersion};
 use onnxc_ir::error::Result;
@@ -33,7 +33,7 @@ pub(super) fn lower<'g>(
     lowered: &mut Lowered<'g>,
     plan: &Plan,
     scope: &Scope<'g>,
-    profile: bool,
+    calls: Calls,
 ) -> Result<Vec<FuncId>> {
     let kernels = add_kernels(lowered, plan, scope)?;
     let mut functions = vec![];
@@ -41,11 +41,11 @@ pub(super) fn lower<'g>(
         let first = part * STEPS_PER_FUNCTION;
         let mut work = Vec::with_capacity(steps.len());
         for (at, step) in steps.iter().enumerate() {
-            work.push(prepare(lowered, plan, scope, step, (first + at, profile))?);
+            work.push(prepare(lowered, plan, scope, step, (first + at, calls))?);
         }
         let name = format!("{}.steps{part}", scope_name(scope));
         let mut builder = Builder::new(name, FunctionKind::Steps(scope.frame()));
-        let mut writer = StepWriter { b: &mut builder, plan, scope, kernels: &kernels, profile };
+        let mut writer = StepWriter { b: &mut builder, plan, scope, kernels: &kernels, calls };
         work.iter().try_for_each(|work| writer.step(work))?;
         builder.effect(Op::Return(i64::from(status::OK).into()));
         functions.push(lowered.program.functions.push(builder.finish()));
@@ -118,6 +118,7 @@ struct Work<'p> {
     at: usize,
     /// Its number among all steps of the model.
     number: usize,
+    traced: Traced,
     /// Of control flow: its plan, and its bodies with their functions.
     control: Option<&'p ControlPlan>,
     bodies: Vec<(Scope<'p>, Vec<FuncId>)>,
@@ -128,20 +129,23 @@ fn prepare<'p, 'g: 'p>(
     plan: &'p Plan,
     scope: &Scope<'g>,
     step: &'g Step,
-    (at, profile): (usize, bool),
+    (at, calls): (usize, Calls),
 ) -> Result<Work<'p>> {
     let number = lowered.steps.len();
-    lowered.steps.push(info(scope, step)?);
+    let info = info(scope, step)?;
+    let has_bodies = matches!(step, Step::Control { bodies, .. } if !bodies.is_empty());
+    let traced = Traced { has_bodies, kernel: info.kernel.clone(), nodes: few(&info.nodes) };
+    lowered.steps.push(info);
     let (mut bodies, mut control) = (vec![], None);
     if let Step::Control { node, bodies: programs, .. } = step {
         let found = plan.control(scope, at)?;
         for inner in scope.bodies(*node, programs, &found.bodies)? {
-            let functions = lower(lowered, plan, &inner, profile)?;
+            let functions = lower(lowered, plan, &inner, calls)?;
             bodies.push((inner, functions));
         }
         control = Some(found);
     }
-    Ok(Work { step, at, number, control, bodies })
+    Ok(Work { step, at, number, traced, control, bodies })
 }
 
 /// What a step is, for profiles.
@@ -188,6 +192,16 @@ fn info(scope: &Scope<'_>, step: &Step) -> Result<StepInfo> {
     })
 }
 
+/// Names of nodes in the text of an object: the first ones.
+fn few(nodes: &[String]) -> String {
+    const MOST: usize = 4;
+    let mut text = nodes[..nodes.len().min(MOST)].join(", ");
+    if nodes.len() > MOST {
+        text += &format!(" and {} more", nodes.len() - MOST);
+    }
+    printable(&text).to_string()
+}
+
 /// The ONNX nodes that a group computes.
 pub(super) fn node_texts(graph: &Graph, group: &Group) -> Vec<String> {
     let origins = group.nodes.iter().map(|node| &graph.origins[graph.nodes[*node].origin]);
@@ -212,17 +226,15 @@ pub(super) struct StepWriter<'c, 'p> {
     pub(super) plan: &'p Plan,
     pub(super) scope: &'p Scope<'p>,
     kernels: &'c ScopeKernels,
-    /// Inform the caller when each step is done.
-    profile: bool,
+    calls: Calls,
 }
 
 impl<'p> StepWriter<'_, 'p> {
     fn step(&mut self, work: &Work<'p>) -> Result<()> {
+        let number = work.number as i64;
+        self.b.effect(Op::Step { number, what: self.calls.trace.then(|| work.traced.clone()) });
         match work.step {
-            Step::Run(id) => {
-                self.poll();
-                self.run(*id)?;
-            }
+            Step::Run(id) => self.run(*id)?,
             Step::Copy { from, output } => {
                 let bytes = self.size(&self.scope.graph.ty(*from).bytes())?;
                 let to = match self.scope.program.handed.get(output) {
@@ -237,18 +249,9 @@ impl<'p> StepWriter<'_, 'p> {
                 let work = Control { node: *node, scratch, plan, bodies: &work.bodies };
                 match &self.scope.graph.nodes[*node].op {
                     GraphOp::If { .. } => self.choice(&work)?,
-                    GraphOp::Call(call) => {
-                        self.poll();
-                        self.call(*node, call)?;
-                    }
-                    GraphOp::External(external) => {
-                        self.poll();
-                        self.external(*node, external)?;
-                    }
-                    GraphOp::Exchange(exchange) => {
-                        self.poll();
-                        self.exchange(*node, exchange)?;
-                    }
+                    GraphOp::Call(call) => self.call(*node, call)?,
+                    GraphOp::External(external) => self.external(*node, external)?,
+                    GraphOp::Exchange(exchange) => self.exchange(*node, exchange)?,
                     _ => self.scan(&work)?,
                 }
             }
@@ -262,8 +265,11 @@ impl<'p> StepWriter<'_, 'p> {
             }
             Step::Release(block) => self.binder().release(self.b, *block)?,
         }
-        if self.profile {
-            self.b.effect(Op::StepDone(work.number as i64));
+        if self.calls.trace && work.traced.has_bodies {
+            self.b.effect(Op::Event(Event::Leave, number.into()));
+        }
+        if self.calls.profile {
+            self.b.effect(Op::StepDone(number));
         }
         Ok(())
     }

@@ -5,10 +5,10 @@ use cranelift_entity::EntityRef;
 use super::ProgramParser;
 use crate::host::abi::status;
 use crate::host::ir::{
-    Address, Condition, Frame, FrameField, FuncId, Op, Operand, Place, Port, Slot, Type, Value,
+    Address, Condition, Frame, FrameField, FuncId, Op, Operand, Place, Port, Slot, Traced, Type, Value,
     exchange_function, extern_named,
 };
-use crate::host::print::{BINARIES, CHECKED, COMPARES, FRAME, OPTIONS, TENSOR};
+use crate::host::print::{BINARIES, CHECKED, COMPARES, EVENTS, FRAME, OPTIONS, TENSOR, TRACED};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::parse::lexer::Token;
 
@@ -130,6 +130,20 @@ impl ProgramParser<'_> {
                 Op::Call(FuncId::new(number), self.operands()?)
             }
             "return" => Op::Return(self.operand()?),
+            "step" => {
+                let (number, mut what) = (self.lexer.integer()?, None);
+                if self.lexer.eat_punct(",")? {
+                    let has_bodies = self.item(&TRACED, "a kind of step")?;
+                    what =
+                        Some(Traced { has_bodies, kernel: self.next_string()?, nodes: self.next_string()? });
+                }
+                Op::Step { number, what }
+            }
+            "event" => {
+                let event = self.item(&EVENTS, "an event")?;
+                self.lexer.punct(",")?;
+                Op::Event(event, self.operand()?)
+            }
             "step_done" => Op::StepDone(self.lexer.integer()?),
             "if" => self.choice()?,
             "loop" => self.iteration()?,

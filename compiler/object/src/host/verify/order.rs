@@ -64,7 +64,8 @@ impl Order<'_> {
     }
 
     fn checks(&self, op: &Op) -> bool {
-        matches!(op, Op::FailIf { .. } | Op::Poll) || matches!(op, Op::Call(..)) && !self.is_steps(op)
+        matches!(op, Op::FailIf { .. } | Op::Poll | Op::Step { .. })
+            || matches!(op, Op::Call(..)) && !self.is_steps(op)
     }
 
     fn writes(&self, op: &Op) -> bool {
