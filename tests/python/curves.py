@@ -1,9 +1,10 @@
 """Learning curves beside PyTorch's: the same networks from the same start, on one batch.
 
-curves.py --onnxc ONNXC [--steps 200]: for an MLP, a small CNN, an LSTM and a transformer encoder, with SGD, Momentum, Adam and AdamW:
-`onnxc train-graph` writes what trains into the exported network, `onnxc run --train` does the steps, one for each epoch, and
-PyTorch does them as well. Prints the largest relative difference of the losses in the first 50 steps and in all, and fails where
-that of the first 50 is above 1e-3. Needs torch, onnx and numpy.
+curves.py --onnxc ONNXC [--steps 200] [NETWORK ...]: for an MLP, a small CNN, one like MobileNetV2, an LSTM, a transformer encoder and a
+tiny GPT, with SGD, Momentum, Adam and AdamW: `onnxc train-graph` writes what trains into the exported network, `onnxc run --train` does the
+steps, one for each epoch, and PyTorch does them as well. Prints the largest relative difference of the losses in the first 50 steps and in
+all, and the share of the batch that is right in the last step, and fails where the difference in the first 50 is above 1e-3. Needs torch,
+onnx and numpy.
 """
 
 import argparse
@@ -14,7 +15,11 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import onnx
 import torch
+from onnx import TensorProto, helper, numpy_helper
+
+import train_networks
 
 FIRST = 50
 TOLERANCE = 1e-3
@@ -64,12 +69,22 @@ class Encoder(torch.nn.Module):
         return self.o(x.mean(1))
 
 
+def mobile():
+    return train_networks.Mobile(first=4, blocks=((4, 1, 1), (6, 2, 2)), last=16, wider=2, classes=4)
+
+
+def gpt():
+    return train_networks.Gpt(words=11, width=16, heads=2, layers=2, length=8)
+
+
 # Network, its input. The sequences of the LSTM come first, the batch second.
 NETWORKS = {
     "mlp": (Mlp, lambda: torch.randn(16, 8)),
     "cnn": (Cnn, lambda: torch.randn(16, 1, 8, 8)),
     "lstm": (Lstm, lambda: torch.randn(7, 16, 6)),
     "encoder": (Encoder, lambda: torch.randint(0, 11, (16, 6))),
+    "mobile": (mobile, lambda: torch.randn(16, 3, 16, 16)),
+    "gpt": (gpt, lambda: torch.randint(0, 11, (8, 8))),
 }
 
 # Options of train-graph, and PyTorch's optimizer.
@@ -81,53 +96,70 @@ OPTIMIZERS = {
 }
 
 
+def with_accuracy(path):
+    """Has the step give the share of classes that are right before it."""
+    model = onnx.load(path)
+    algorithm = model.training_info[0].algorithm
+    target = next(value.name for value in algorithm.input if value.type.tensor_type.elem_type == TensorProto.INT64)
+    algorithm.node.extend([
+        helper.make_node("ArgMax", ["y"], ["found"], axis=1, keepdims=0),
+        helper.make_node("Equal", ["found", target], ["right"]),
+        helper.make_node("Cast", ["right"], ["share"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["share"], ["accuracy"], keepdims=0),
+    ])
+    algorithm.output.append(helper.make_tensor_value_info("accuracy", TensorProto.FLOAT, []))
+    onnx.save(model, path)
+
+
 def curves(onnxc, folder, name, optimizer, steps):
     torch.manual_seed(3)
     make, draw = NETWORKS[name]
     options, rule = OPTIMIZERS[optimizer]
     net, x = make(), draw()
-    batch = x.shape[1] if name == "lstm" else x.shape[0]
-    labels = torch.randint(0, 4, (batch,))
-    torch.onnx.export(
-        net, x, folder / "net.onnx", input_names=["x"], output_names=["y"], opset_version=13, do_constant_folding=False,
-        training=torch.onnx.TrainingMode.TRAINING)
+    with torch.no_grad():
+        scores = net.eval()(x)
+    labels = torch.randint(0, scores.shape[1], (scores.shape[0], *scores.shape[2:]))
+    train_networks.export(net, x, folder / "net.onnx")
     run = lambda *arguments: subprocess.run([onnxc, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
     run("train-graph", "net.onnx", "--loss", "cross-entropy", "--optimizer", optimizer, *options, "-o", "learner.onnx")
+    with_accuracy(folder / "learner.onnx")
     data = folder / "data" / "0"
     data.mkdir(parents=True, exist_ok=True)
-    from onnx import numpy_helper
-
     for at, tensor in enumerate([x, labels]):
         (data / f"input_{at}.pb").write_bytes(numpy_helper.from_array(tensor.numpy()).SerializeToString())
     text = run("run", "learner.onnx", "--train", "--data", "data", "--epochs", str(steps))
-    ours = [float(found) for found in re.findall(r"loss[ :=]+([-+.0-9e]+)", text)]
+    read = lambda what: [float(found) for found in re.findall(what + r"[ :=]+([-+.0-9e]+)", text)]
+    ours, right = read("loss"), read("accuracy")
     theirs, step = [], rule(net.parameters())
     for _ in range(steps):
         step.zero_grad()
-        loss = torch.nn.functional.cross_entropy(net(x), labels)
+        scores = net(x)
+        loss = torch.nn.functional.cross_entropy(scores, labels)
         theirs.append(float(loss))
         loss.backward()
         step.step()
     if len(ours) != steps:
         sys.exit(f"{name}, {optimizer}: {len(ours)} losses for {steps} steps:\n{text[:500]}")
-    return np.array(ours), np.array(theirs)
+    return np.array(ours), np.array(theirs), right[-1], float((scores.argmax(1) == labels).float().mean())
 
 
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("networks", nargs="*")
     parser.add_argument("--onnxc", required=True)
     parser.add_argument("--steps", type=int, default=200)
     arguments = parser.parse_args()
     worst = 0.0
-    for name in NETWORKS:
+    for name in arguments.networks or NETWORKS:
         for optimizer in OPTIMIZERS:
             with tempfile.TemporaryDirectory() as folder:
-                ours, theirs = curves(arguments.onnxc, Path(folder), name, optimizer, arguments.steps)
+                ours, theirs, *accuracies = curves(arguments.onnxc, Path(folder), name, optimizer, arguments.steps)
             differences = np.abs(ours - theirs) / np.abs(theirs)
             worst = max(worst, differences[:FIRST].max())
             print(
                 f"{name:8} {optimizer:9} {theirs[0]:.4f} -> {theirs[-1]:.4f}  first {FIRST}: "
-                f"{differences[:FIRST].max():.1e}  all: {differences.max():.1e}", flush=True)
+                f"{differences[:FIRST].max():.1e}  all: {differences.max():.1e}  "
+                f"right: {accuracies[0]:.3f}, PyTorch {accuracies[1]:.3f}", flush=True)
     sys.exit(int(worst > TOLERANCE))
 
 

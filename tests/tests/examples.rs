@@ -6,6 +6,8 @@ use std::process::Command;
 use onnxc::build::Builder;
 use onnxc_proto::build;
 use onnxc_tests::object::{cargo, host, must, runtime, runtime_crate, source};
+use onnxc_tests::onnx_env::WHEEL;
+use onnxc_tests::prefix::prefix;
 use onnxc_tests::sample_models;
 use prost::Message;
 
@@ -56,6 +58,65 @@ fn training_by_make() {
     assert!(accuracy(lines[0]) < 30.0 && accuracy(lines[12]) > 85.0, "{output}");
     assert_eq!(accuracy(lines[12]), accuracy(lines[13]), "{output}");
     assert!(output.lines().last().unwrap().ends_with("it is labelled 3"), "{output}");
+}
+
+/// The programs in Rust and in Python print what that in C prints.
+#[test]
+fn training_in_rust_and_in_python() {
+    let (dir, train) = (tempfile::tempdir().unwrap(), examples().join("train"));
+    let data = train.join("digits.bin");
+    must(&mut make("train", dir.path()));
+    let run = |command: &mut Command| stdout(command.arg(&data).args(["2", "7"]).current_dir(dir.path()));
+    let wanted = run(&mut Command::new(dir.path().join("digits")));
+    assert!(wanted.contains("saved and restored"), "{wanted}");
+
+    let builder = Builder::new(train.join("digits.onnx")).training(true).target(host().triple.to_string());
+    let files = builder.out_dir(dir.path()).generate().unwrap();
+    let program = dir.path().join("program");
+    let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    command.env("OUT_DIR", dir.path()).args(["--edition", "2024", "--deny", "warnings", "-O"]);
+    command.arg("-L").arg(format!("native={}", dir.path().display()));
+    command.arg("-l").arg(format!("static={}", files.name));
+    must(command.arg(train.join("rust/src/main.rs")).arg("-o").arg(&program));
+    assert_eq!(run(&mut Command::new(program)), wanted);
+
+    let mut command = Command::new(WHEEL.interpreter().unwrap());
+    let site = train.join("../../runtime-support/python");
+    command.env("PYTHONPATH", site).env("ONNXC_PREFIX", prefix(ONNXC)).env("PYTHONDONTWRITEBYTECODE", "1");
+    assert_eq!(run(command.arg(train.join("train.py"))), wanted);
+}
+
+/// What a line says behind `what`.
+fn figure(output: &str, line: &str, what: &str) -> f64 {
+    let found =
+        output.lines().find(|own| own.starts_with(line)).unwrap_or_else(|| panic!("{line}: {output}"));
+    let text = found.rsplit_once(what).unwrap_or_else(|| panic!("{found}")).1;
+    text.trim().trim_end_matches('%').parse().unwrap()
+}
+
+/// The last layer learns classes that the others never saw, from ten images of each.
+#[test]
+fn a_model_learns_new_classes_from_a_few_samples() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = stdout(make("finetune", dir.path()).arg("run"));
+    assert!(output.starts_with("40 samples of 4 new classes, 674 images to test with"), "{output}");
+    let accuracy = |steps: &str| figure(&output, &format!("after {steps} steps"), "accuracy ");
+    assert!(accuracy("  0") < 40.0 && accuracy("100") > 75.0, "{output}");
+}
+
+/// The language model of examples/chat has a text by heart once its factors have learnt it.
+#[test]
+fn a_language_model_learns_a_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let cargo = Path::new(env!("CARGO_TARGET_TMPDIR")).join("chat");
+    let output = stdout(make("adapt", dir.path()).arg(format!("CARGO_DIR={}", cargo.display())).arg("run"));
+    let loss = |epoch: &str| figure(&output, &format!("epoch {epoch} of 10"), "loss ");
+    assert!(loss(" 1") > 1.5 && loss("10") < 0.3, "{output}");
+    let texts: Vec<&str> = output.lines().filter(|line| line.starts_with("Monday. Wind from|")).collect();
+    assert!(
+        texts.len() == 2 && !texts[0].contains("The lamp") && texts[1].contains("The lamp was lit"),
+        "{output}"
+    );
 }
 
 /// The classes of sentences that the model was not trained on are those that ONNX Runtime gives, see `lines.txt`.

@@ -27,7 +27,7 @@ use cranelift_entity::{EntitySet, SecondaryMap};
 use crate::NodeCx;
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::{DType, Dim, Graph, MapFn, Node, NodeId, Op, Requirement, RhsLayout, ValueId, inverse};
+use onnxc_ir::graph::{DType, Dim, Graph, MapFn, Node, NodeId, Op, Requirement, RhsLayout, ValueId};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn};
 
 /// The derivatives of the sum of `y`'s elements by each of `xs`, of the type of that one. They are computed along the nodes of the
@@ -220,7 +220,7 @@ impl Rule<'_, '_> {
             // Which leaf a row reaches changes in steps only.
             Op::Leaves(_) => Ok(vec![None; node.inputs.len()]),
             Op::Reshape { .. } => first(self.b.reshape(g, self.b.shape(node.inputs[0]))),
-            Op::Transpose { perm } => first(self.b.transpose(g, &inverse(perm))),
+            Op::Transpose { perm } => first(self.transpose(perm, g)),
             Op::Expand { .. } => first(self.summed(g, node.inputs[0])),
             Op::Slice { starts, steps, .. } => first(self.slice(starts, steps, g)),
             Op::Pad { lo, .. } => self.pad(lo, g),

@@ -28,6 +28,7 @@ pub fn check(graph: &Graph, program: &Program) -> Result<()> {
         check_group(graph, program, id, group)?;
     }
     check_steps(graph, program)?;
+    check_states(graph, program)?;
     let plan = Plan::new(graph, program);
     for (value, place) in program.places.iter() {
         if let Some(Place::Alias(of)) = place {
@@ -172,6 +173,10 @@ fn check_kind(graph: &Graph, program: &Program, id: GroupId, group: &Group) -> R
     };
     let outputs_fit = match (group.kind, &graph.nodes[group.anchor].op) {
         (GroupKind::Rows, _) => true,
+        (GroupKind::Map, _) => {
+            let shape = |value: ValueId| &graph.ty(value).shape;
+            group.outputs.iter().all(|&out| shape(out) == shape(group.outputs[0]))
+        }
         (GroupKind::Single, Op::Sort { .. }) => group.outputs == graph.nodes[group.anchor].outputs,
         _ => group.outputs.len() == 1,
     };
@@ -213,6 +218,38 @@ fn check_steps(graph: &Graph, program: &Program) -> Result<()> {
         Some((id, count)) => fault(format!("{id} runs {count} times")),
         None => Ok(()),
     }
+}
+
+/// What writes states where they stay reads them in step, and nothing that can fail follows.
+fn check_states(graph: &Graph, program: &Program) -> Result<()> {
+    let mut begun = false;
+    for step in &program.steps {
+        let Step::Run(id) = step else {
+            if begun && !matches!(step, Step::Copy { .. } | Step::Release(_)) {
+                return fault(format!("{step:?} follows what replaces states"));
+            }
+            continue;
+        };
+        let group = &program.groups[*id];
+        let replaces = program.replaces_states(graph, *id);
+        if begun && !replaces {
+            return fault(format!("{id} follows what replaces states"));
+        }
+        begun |= replaces;
+        for &out in group.outputs.iter().filter(|_| replaces) {
+            let Some(Place::Output(at)) = program.places[out] else {
+                return fault(format!("{id} replaces states and gives {out}"));
+            };
+            let Some(state) = at.checked_sub(graph.given_outputs()) else {
+                return fault(format!("{id} replaces states and gives output {at}"));
+            };
+            let state = graph.inputs[graph.given_inputs() + state].value;
+            for &input in group.inputs.iter().filter(|&&input| program.storage(input) == state) {
+                in_step(graph, *id, group, input, out)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// An alias is a reshape of the same bytes, or the result of a group that reads its operand in step.

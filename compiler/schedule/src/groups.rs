@@ -11,7 +11,7 @@
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 
 use crate::grouper::{Grouper, Grouping, Unit};
-use crate::{Group, GroupKind, Options, chain, scratch};
+use crate::{Group, GroupKind, Options, chain, scratch, updates};
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::facts::{KernelForm, Need};
 use onnxc_ir::graph::view::compose;
@@ -34,6 +34,9 @@ pub(super) fn group(graph: &Graph, options: Options) -> Result<Grouping> {
     grouper.claim_rest();
     let alias = grouper.settle();
     let mut grouping = grouper.close(alias)?;
+    if options.fuse {
+        updates::merge(graph, &mut grouping);
+    }
     if let Some(above) = options.chain_above {
         chain::merge(graph, &mut grouping, above);
     }

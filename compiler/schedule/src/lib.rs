@@ -18,6 +18,7 @@ mod print;
 mod regions;
 mod rows;
 mod scratch;
+mod updates;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -232,8 +233,12 @@ fn schedule_unchecked(graph: &Graph, options: Options, leaves: &BTreeSet<usize>)
             bodies[node].push(schedule_unchecked(body, options, &leaves)?);
         }
     }
-    let steps = order::order(graph, &grouping, &bodies)?;
-    memory::plan(graph, grouping, bodies, &steps, options, leaves)
+    let mut steps = order::order(graph, &grouping, &bodies)?;
+    let updates = match options.in_place {
+        true => updates::in_place(graph, &grouping, &mut steps),
+        false => BTreeSet::new(),
+    };
+    memory::plan(graph, grouping, bodies, &steps, options, (leaves, &updates))
 }
 
 /// The programs of the bodies of control flow.

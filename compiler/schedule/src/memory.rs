@@ -25,10 +25,10 @@ pub(super) fn plan(
     mut bodies: Bodies,
     tasks: &[Task],
     options: Options,
-    leaves: &BTreeSet<usize>,
+    (leaves, updates): (&BTreeSet<usize>, &BTreeSet<GroupId>),
 ) -> Result<Program> {
     let mut planner = Planner::new(graph, &grouping, tasks);
-    planner.take_outputs(leaves);
+    planner.take_outputs(leaves, updates);
     if options.in_place {
         planner.share();
     }
@@ -231,8 +231,10 @@ impl<'a> Planner<'a> {
     }
 
     /// Gives each graph output to the storage of its value; what cannot be computed there is copied. Those of `leaves`
-    /// become blocks.
-    fn take_outputs(&mut self, leaves: &BTreeSet<usize>) {
+    /// become blocks; `updates` write states where they stay.
+    fn take_outputs(&mut self, leaves: &BTreeSet<usize>, updates: &BTreeSet<GroupId>) {
+        let written = updates.iter().flat_map(|&id| &self.grouping.groups[id].outputs);
+        let in_place: BTreeSet<ValueId> = written.copied().collect();
         let bounds = Bounds::new(self.graph);
         for (at, (_, value)) in self.graph.outputs.iter().enumerate() {
             let storage = self.root(*value);
@@ -242,6 +244,7 @@ impl<'a> Planner<'a> {
                     Some(_) => self.output[storage] = Some(at),
                     // A run reads the old one as long as it likes, and one that fails keeps it.
                     None if self.state_input(at) == Some(storage) => {}
+                    None if in_place.contains(value) => self.output[storage] = Some(at),
                     None => {
                         self.copies.push((*value, at));
                         self.last[storage] = self.tasks.len();

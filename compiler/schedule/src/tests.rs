@@ -8,6 +8,7 @@ use super::*;
 mod chain;
 
 use onnxc_ir::build::Builder;
+use onnxc_ir::graph::state::State;
 use onnxc_ir::graph::{DType, RhsLayout, Symbol, TensorType};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
@@ -711,4 +712,94 @@ fn all_boxes_that_there_are_is_no_size() {
     let (graph, _) = all.lower().unwrap();
     let program = schedule(&graph, Default::default()).unwrap();
     assert!(program.arena.as_const().is_some_and(|bytes| bytes < 1 << 16), "{}", program.arena);
+}
+
+/// A graph with inputs of one shape whose last ones are states; `build` gives their new values, and other outputs before these.
+fn stateful(
+    inputs: usize,
+    states: usize,
+    build: impl FnOnce(&mut Builder, &[ValueId]) -> Vec<ValueId>,
+) -> Graph {
+    let mut g = graph(|b| {
+        let given: Vec<ValueId> = (0..inputs + states).map(|_| input(b, &[4, 64])).collect();
+        build(b, &given)
+    });
+    let outputs = g.outputs.len() - states;
+    for at in 0..states {
+        let ty = g.ty(g.inputs[inputs + at].value).clone();
+        g.states.push(State { ports: (inputs + at, outputs + at), ty, growth: None, panels: None });
+    }
+    g
+}
+
+/// `decay * old + g`
+fn blended(b: &mut Builder, old: ValueId, g: ValueId) -> ValueId {
+    let old = b.binary_scalar(BinaryFn::Mul, old, 0.5).unwrap();
+    b.binary(BinaryFn::Add, old, g).unwrap()
+}
+
+/// Groups that run, each with the number of its outputs; and how many states are copied.
+fn updates(g: &Graph) -> (Vec<usize>, usize) {
+    let program = planned(g);
+    let copies = program.steps.iter().filter(|step| matches!(step, Step::Copy { .. })).count();
+    let run = |step: &Step| match step {
+        Step::Run(id) => Some(program.groups[*id].outputs.len()),
+        _ => None,
+    };
+    (program.steps.iter().filter_map(run).collect(), copies)
+}
+
+#[test]
+fn an_optimizer_replaces_what_it_keeps_and_the_parameter_in_one_kernel() {
+    let g = stateful(1, 3, |b, x| {
+        let g = costly(b, x[0]);
+        let first = blended(b, x[1], g);
+        let squares = b.binary(BinaryFn::Mul, g, g).unwrap();
+        let second = blended(b, x[2], squares);
+        let root = b.unary(UnaryFn::Sqrt, second).unwrap();
+        let step = b.binary(BinaryFn::Div, first, root).unwrap();
+        vec![g, first, second, b.binary(BinaryFn::Sub, x[3], step).unwrap()]
+    });
+    // What is an output as well comes before.
+    assert_eq!(updates(&g), (vec![1, 3], 0));
+    let program = planned(&g);
+    let Some(Step::Run(last)) = program.steps.last() else { panic!("{:?}", program.steps) };
+    assert!(program.replaces_states(&g, *last));
+    let places: Vec<_> = program.groups[*last].outputs.iter().map(|&out| program.place(out)).collect();
+    let wanted: Vec<Place> = [1, 2, 3].map(Place::Output).to_vec();
+    assert!(wanted.iter().all(|place| places.contains(&Some(place))), "{places:?}");
+}
+
+#[test]
+fn states_that_others_read_are_replaced_at_the_end() {
+    // Another one is made of it.
+    let read = |b: &mut Builder, x: &[ValueId]| {
+        let first = costly(b, x[0]);
+        let sum = b.binary(BinaryFn::Add, x[0], x[1]).unwrap();
+        vec![first, costly(b, sum)]
+    };
+    assert_eq!(updates(&stateful(0, 2, read)), (vec![1, 1], 1));
+    // It is an output itself, before the run.
+    let given = |b: &mut Builder, x: &[ValueId]| vec![x[0], costly(b, x[0])];
+    assert_eq!(updates(&stateful(0, 1, given)), (vec![1], 2));
+    // Its new value is one too.
+    let twice = |b: &mut Builder, x: &[ValueId]| {
+        let new = costly(b, x[0]);
+        vec![new, new]
+    };
+    assert_eq!(updates(&stateful(0, 1, twice)).1, 1);
+    // It is read elsewhere than where the new one is written.
+    let turned = |b: &mut Builder, x: &[ValueId]| {
+        let turned = b.reshape(x[0], dims(&[64, 4])).unwrap();
+        let turned = b.transpose(turned, &[1, 0]).unwrap();
+        let sum = b.binary(BinaryFn::Add, turned, x[0]).unwrap();
+        vec![costly(b, sum)]
+    };
+    assert_eq!(updates(&stateful(0, 1, turned)).1, 1);
+    // What computes it may fail: only the other one is written in place, behind what still reads it.
+    let taken = |b: &mut Builder, x: &[ValueId]| {
+        let rows = b.constant(onnxc_ir::graph::Tensor::from_slice(&[4], &[3i64, 2, 1, 0]));
+        vec![b.emit1(Op::Gather { axis: 0 }, &[x[1], rows]).unwrap(), costly(b, x[0])]
+    };
+    assert_eq!(updates(&stateful(0, 2, taken)), (vec![1, 1], 1));
 }

@@ -50,6 +50,7 @@ pub struct Builder {
     custom_ops: Vec<(String, bool)>,
     states: Vec<String>,
     state_capacity: Option<usize>,
+    training: bool,
     overridable_defaults: bool,
     strict: bool,
     external_data_root: Option<PathBuf>,
@@ -113,6 +114,7 @@ impl Builder {
             input_shapes: vec![],
             states: vec![],
             state_capacity: None,
+            training: false,
             overridable_defaults: false,
             strict: false,
             external_data_root: None,
@@ -172,6 +174,13 @@ impl Builder {
     /// Capacity of growing states, in elements; if not set, `State::new` takes it.
     pub fn state_capacity(mut self, elements: usize) -> Builder {
         self.state_capacity = Some(elements);
+        self
+    }
+
+    /// Compiles what the model's `training_info` describes, too. The wrapper then has a module for each function that trains, `train_initialize`
+    /// and `train_step`, numbered where there are several; they run on the same `State` as the model.
+    pub fn training(mut self, training: bool) -> Builder {
+        self.training = training;
         self
     }
 
@@ -307,7 +316,9 @@ impl Builder {
             let message = format!("{what}: an allocator in a wrapper without `std`");
             return Err(one(Error::unsupported(Stage::Emit, message)));
         }
-        let text = wrapper::text(&compiled.graph, &name, artifact.stats.workspace_bytes, self.form);
+        let entries: Vec<_> =
+            compiled.entries.iter().map(|entry| (entry.suffix.as_str(), &*entry.graph)).collect();
+        let text = wrapper::text(&compiled.graph, &entries, &name, artifact.stats.workspace_bytes, self.form);
         let text = text.map_err(one)?;
         let wrapper = folder.join(format!("{name}.rs"));
         fs::write(&wrapper, text).map_err(|error| io(&wrapper, &error)).map_err(one)?;
@@ -348,6 +359,7 @@ impl Builder {
                 input_shapes: shapes,
                 overridable_defaults: self.overridable_defaults,
                 strict: self.strict,
+                training: self.training,
                 state: Choice::parse(&self.states, self.state_capacity)?,
                 custom_ops: self.custom_ops.iter().map(custom_op).collect::<Result<_>>()?,
                 ..ImportOptions::default()

@@ -34,16 +34,24 @@ pub(super) enum Form {
     Bare,
 }
 
-/// The wrapper of a model whose symbols start with `name`, an identifier. `workspace` is the size of a run's
-/// scratch memory where it does not depend on the inputs, bytes.
-pub(super) fn text(graph: &Graph, name: &str, workspace: Option<i64>, form: Form) -> Result<String> {
+/// The wrapper of a model whose symbols start with `name`, an identifier. `entries` are what trains it, each with what follows the
+/// name in its symbols. `workspace` is the size of a run's scratch memory where it does not depend on the inputs, bytes.
+pub(super) fn text(
+    graph: &Graph,
+    entries: &[(&str, &Graph)],
+    name: &str,
+    workspace: Option<i64>,
+    form: Form,
+) -> Result<String> {
     let model = Model { threads: form == Form::Threads, ..Model::new(graph)? };
     let struct_name = struct_name(name);
     let mut out = head(graph, name);
     if form == Form::Bare {
         return Ok(out + &bare::text(&model, name, &struct_name, workspace)?);
     }
-    if let Some(runtime) = runtime(graph) {
+    let graphs = || [graph].into_iter().chain(entries.iter().map(|(_, graph)| *graph));
+    // The crate of images has the functions of the other one, too.
+    if let Some(runtime) = graphs().filter_map(runtime).min() {
         let _ = write!(out, "    // Has what the object calls.\n    extern crate {runtime} as _;\n\n");
     }
     out.push_str(PRELUDE);
@@ -55,7 +63,11 @@ pub(super) fn text(graph: &Graph, name: &str, workspace: Option<i64>, form: Form
     out.push_str(&model.sequences());
     out.push_str(&model.shapes(name));
     out.push_str(&model.methods(&struct_name, workspace));
-    out.push_str(&externs(name, !graph.states.is_empty()));
+    out.push_str(&externs(name, "_run", !graph.states.is_empty()));
+    for (suffix, graph) in entries {
+        let model = Model { threads: model.threads, ..Model::new(graph)? };
+        out.push_str(&model.entry(name, suffix));
+    }
     out.push_str("}\n");
     Ok(out)
 }
@@ -99,7 +111,8 @@ const PRELUDE: &str = include_str!("prelude.rs.txt");
 /// What one needs whose runs take threads.
 const THREADS: &str = include_str!("threads.rs.txt");
 
-fn externs(name: &str, has_state: bool) -> String {
+/// The functions of an object; that which runs is called `name` and `run`.
+fn externs(name: &str, run: &str, has_state: bool) -> String {
     let state = format!(
         "
         #[link_name = \"{name}_state_bytes\"]
@@ -117,7 +130,7 @@ fn externs(name: &str, has_state: bool) -> String {
         "\n    unsafe extern \"C\" {{{state}
         #[link_name = \"{name}_workspace\"]
         fn model_workspace(symbols: *const i64, count: usize) -> i64;
-        #[link_name = \"{name}_run\"]
+        #[link_name = \"{name}{run}\"]
         fn model_run(
             inputs: *const Tensor,
             input_count: usize,
@@ -276,6 +289,24 @@ impl<'g> Model<'g> {
         if self.has_state() { format!("state: {borrow}State, ") } else { String::new() }
     }
 
+    /// The module of a program that trains: it runs on the state of the module around it, whose functions it uses.
+    fn entry(&self, name: &str, suffix: &str) -> String {
+        let mut body = String::from("    use super::*;\n");
+        body.push_str(&self.outputs_struct());
+        body.push_str(&self.sequences());
+        body.push_str(&self.shapes(&format!("{name}_{suffix}")));
+        body.push_str(&self.methods(&struct_name(suffix), None));
+        body.push_str(&externs(&format!("{name}_{suffix}"), "", false));
+        let mut out = format!(
+            "\n    /// A program that trains: `{name}_{suffix}` of `{name}.h`.\n    pub mod {suffix} {{\n"
+        );
+        for line in body.lines() {
+            let margin = if line.is_empty() { "" } else { "    " };
+            let _ = writeln!(out, "{margin}{line}");
+        }
+        out + "    }\n"
+    }
+
     /// The struct of the state block.
     fn state(&self) -> String {
         if !self.has_state() {
@@ -311,18 +342,24 @@ impl<'g> Model<'g> {
                 name = line(name)
             );
         }
-        self.state_setters(&mut out);
+        self.state_tensors(&mut out);
         out + "    }\n"
     }
 
-    /// A function of `State` for each tensor that runs only read.
-    fn state_setters(&self, out: &mut String) {
+    /// Functions of `State` for each tensor that runs only read: to get it, and to set it.
+    fn state_tensors(&self, out: &mut String) {
         let Some(layout) = StateLayout::new(self.graph) else { return };
         let word = |sym: Sym| {
             let at = layout.symbols.iter().position(|&own| own == sym)?;
             Some(format!("Some(self.word({at}))"))
         };
-        let mut taken = HashSet::new();
+        // Beside what `State` has anyway.
+        let own = [
+            "as_bytes", "clone", "got", "new", "of", "place", "put", "reset", "restore", "tensor",
+            "truncate", "word",
+        ];
+        let symbols = self.symbols.iter().map(|(ident, _)| ident.as_str());
+        let mut taken: HashSet<String> = symbols.chain(own).map(str::to_string).collect();
         for (at, state) in self.graph.states.iter().enumerate().filter(|&(at, _)| self.graph.is_kept(at)) {
             let name = &self.graph.inputs[self.graph.given_inputs() + at].name;
             let ident = distinct(name, &mut taken);
@@ -338,8 +375,14 @@ impl<'g> Model<'g> {
                  let (place, dims) = (size({place})?, [{}]);\n            \
                  check({name:?}, elements.len(), &dims, 0)?;\n            \
                  self.put(place as usize, &dims, ({axis}, {width}), elements);\n            \
-                 Ok(())\n        }}",
+                 Ok(())\n        }}\n\n        \
+                 /// A copy of `{name}`.\n        \
+                 pub fn {ident}(&self) -> Result<Vec<{}>, Error> {{\n            \
+                 let (place, dims) = (size({place})?, [{}]);\n            \
+                 self.got(place as usize, &dims, ({axis}, {width}))\n        }}",
                 self.type_text(&port),
+                port.element(),
+                sizes.join(", "),
                 port.element(),
                 sizes.join(", "),
                 name = line(name),
@@ -375,7 +418,7 @@ impl<'g> Model<'g> {
             let _ = writeln!(out, "        let [{}] = symbols.map(Some);", list.join(", "));
         }
         out.push_str(
-            "        Ok(Shapes {\n            symbols,\n            bytes: workspace_bytes(&symbols)?,\n",
+            "        Ok(Shapes {\n            symbols,\n            bytes: workspace_bytes(model_workspace, &symbols)?,\n",
         );
         for port in self.ports() {
             let sizes: Vec<String> = port.sizes.iter().map(|size| format!("size({size})?")).collect();
@@ -535,7 +578,9 @@ impl<'g> Model<'g> {
             true => format!("Services {{ seed: self.seed, ..{others} }}"),
             false => others.to_string(),
         };
-        let run = format!("execute(&inputs, &mut outputs, &mut self.workspace, shapes.bytes, {services})");
+        let run = format!(
+            "execute(model_run, &inputs, &mut outputs, &mut self.workspace, shapes.bytes, {services})"
+        );
         if late.is_empty() {
             let _ = writeln!(out, "            ];\n            {run}\n        }}");
             return out;

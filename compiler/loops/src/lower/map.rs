@@ -16,6 +16,10 @@ impl Lowering<'_> {
             self.extents.insert(axis.var, axis.extent.clone());
         }
         let outputs = self.group.outputs.clone();
+        // Others may be made of an output: it is computed once.
+        for &output in outputs.iter().filter(|_| outputs.len() > 1) {
+            *self.uses.entry(output).or_insert(0) += 1;
+        }
         nest.body = self
             .scope(|cx| cx.store_all(outputs.into_iter().map(|output| (output, index.clone())).collect()))?;
         nest.split_divisions(&mut self.kernel, self.target, &mut self.extents);

@@ -37,6 +37,9 @@ pub(super) fn lower<'g>(
 ) -> Result<Vec<FuncId>> {
     let kernels = add_kernels(lowered, plan, scope)?;
     let mut functions = vec![];
+    let is_update =
+        |step: &Step| matches!(step, Step::Run(id) if scope.program.replaces_states(scope.graph, *id));
+    let replaces = scope.program.steps.iter().position(is_update);
     for (part, steps) in scope.program.steps.chunks(STEPS_PER_FUNCTION).enumerate() {
         let first = part * STEPS_PER_FUNCTION;
         let mut work = Vec::with_capacity(steps.len());
@@ -45,7 +48,7 @@ pub(super) fn lower<'g>(
         }
         let name = format!("{}.steps{part}", scope_name(scope));
         let mut builder = Builder::new(name, FunctionKind::Steps(scope.frame()));
-        let mut writer = StepWriter { b: &mut builder, plan, scope, kernels: &kernels, calls };
+        let mut writer = StepWriter { b: &mut builder, plan, scope, kernels: &kernels, calls, replaces };
         work.iter().try_for_each(|work| writer.step(work))?;
         builder.effect(Op::Return(i64::from(status::OK).into()));
         functions.push(lowered.program.functions.push(builder.finish()));
@@ -227,6 +230,8 @@ pub(super) struct StepWriter<'c, 'p> {
     pub(super) scope: &'p Scope<'p>,
     kernels: &'c ScopeKernels,
     calls: Calls,
+    /// The first step that writes states where they stay.
+    replaces: Option<usize>,
 }
 
 impl<'p> StepWriter<'_, 'p> {
@@ -234,7 +239,13 @@ impl<'p> StepWriter<'_, 'p> {
         let number = work.number as i64;
         self.b.effect(Op::Step { number, what: self.calls.trace.then(|| work.traced.clone()) });
         match work.step {
-            Step::Run(id) => self.run(*id)?,
+            Step::Run(id) => {
+                // A run is not cancelled where some states are replaced and others are not.
+                if self.replaces.is_none_or(|first| work.at <= first) {
+                    self.poll();
+                }
+                self.run(*id)?;
+            }
             Step::Copy { from, output } => {
                 let bytes = self.size(&self.scope.graph.ty(*from).bytes())?;
                 let to = match self.scope.program.handed.get(output) {
