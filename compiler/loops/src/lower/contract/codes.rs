@@ -58,7 +58,7 @@ impl Lowering<'_> {
         };
         self.for_each("part", parts, LoopKind::Serial, |cx, part| {
             cx.stream_codes(job, tile, &part, &(blocks.clone() * words.clone()))?;
-            match &job.digits {
+            match job.digits() {
                 Some(digits) => {
                     let condition = cx.has_digits(job, tile, digits, &part)?;
                     let then = cx.scope(|cx| cx.digit_part(job, tile, digits, sums, &part))?;

@@ -167,7 +167,7 @@ impl Lowering<'_> {
     ) -> Result<()> {
         let rows = tile.rows.len();
         let dots = self.kernel.local("dots", DType::I32, &[rows * digits.sums(rows), job.nr], job.lanes);
-        let Some(per_word) = job.codes else { return internal("digits without codes") };
+        let Some(per_word) = job.codes() else { return internal("digits without codes") };
         let words = match job.inner.last().and_then(Dim::as_const) {
             Some(steps) if (steps as usize).is_multiple_of(per_word) => Dim::from(steps as usize / per_word),
             _ => return internal("parts of no whole words"),

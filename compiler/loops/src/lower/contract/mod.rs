@@ -41,8 +41,6 @@ struct Job {
     depth: usize,
     /// The product of one element, or `depth` elements, of either side.
     product: BinaryFn,
-    /// Steps whose products have short sums.
-    short: Option<Short>,
     columns: Dim,
     /// Type of the sums: f32 for the 16-bit floats.
     sum: DType,
@@ -54,14 +52,51 @@ struct Job {
     block: Option<RowBlock>,
     /// Inner axes whose steps may read nothing but padding for a whole tile.
     left_out: LeftOut,
-    /// Where it is computed on the processor's tiles.
-    tiles: Option<tiles::Plan>,
+    terms: Terms,
+    route: Route,
+}
+
+/// What the terms of a sum are.
+enum Terms {
+    /// Products of elements, or of `depth` of them.
+    Products,
+    /// Products of bytes, the first of which have short sums.
+    Short(Short),
+    /// Products with codes of few bits.
+    Codes {
+        /// Steps of the last inner axis in an element of the weights.
+        per_word: usize,
+        /// The left-hand side in the form in which these products are sums of bytes.
+        digits: Option<digits::Digits>,
+    },
+}
+
+/// How the rows of a panel are computed.
+enum Route {
+    /// On tiles of vector registers, from the panel as it lies.
+    Registers,
+    /// On the processor's tiles, where there are enough rows.
+    Tiles(tiles::Plan),
+    /// On tiles of vector registers, from panels that are widened for many rows at once, where there are enough.
+    Widened(staged::Stage),
+}
+
+impl Job {
     /// Steps of the last inner axis in an element of the weights, where these are codes of few bits.
-    codes: Option<usize>,
-    /// The left-hand side in the form in which its products with codes are sums of bytes.
-    digits: Option<digits::Digits>,
-    /// Where the right-hand side is widened for many rows at once.
-    stage: Option<staged::Stage>,
+    fn codes(&self) -> Option<usize> {
+        match self.terms {
+            Terms::Codes { per_word, .. } => Some(per_word),
+            Terms::Products | Terms::Short(_) => None,
+        }
+    }
+
+    /// The left-hand side as digits, where that is given.
+    fn digits(&self) -> Option<&digits::Digits> {
+        match &self.terms {
+            Terms::Codes { digits, .. } => digits.as_ref(),
+            Terms::Products | Terms::Short(_) => None,
+        }
+    }
 }
 
 /// The steps of the last inner axis whose products are [`BinaryFn::DotShort`]: the first `steps` of each row of panels.
@@ -98,15 +133,15 @@ struct Probe {
 }
 
 /// A step of the inner axes: where it is in either operand, and what multiplies their elements.
-struct Step {
+struct InnerStep {
     lhs: Vec<Index>,
     rhs: Vec<Index>,
     product: BinaryFn,
 }
 
-impl Step {
-    fn at(product: BinaryFn, inner: &[Index]) -> Step {
-        Step { lhs: inner.to_vec(), rhs: inner.to_vec(), product }
+impl InnerStep {
+    fn at(product: BinaryFn, inner: &[Index]) -> InnerStep {
+        InnerStep { lhs: inner.to_vec(), rhs: inner.to_vec(), product }
     }
 }
 
@@ -206,6 +241,13 @@ impl Lowering<'_> {
             last_axis: m.checked_sub(1).and_then(|last| self.graph.ty(out).shape[batch + last].as_const()),
         };
         let tile = RegisterTile::choose(&facts, pick)?;
+        let order = node.inputs.get(2).copied();
+        let terms = match (Short::new(layout, order), codes) {
+            (Some(short), _) => Terms::Short(short),
+            (None, Some(per_word)) => Terms::Codes { per_word, digits: self.digits_of(node, &facts, pick)? },
+            (None, None) if order.is_some() => return internal("digits without codes"),
+            (None, None) => Terms::Products,
+        };
         let mut job = Job {
             out,
             lhs,
@@ -216,7 +258,6 @@ impl Lowering<'_> {
             nr,
             depth,
             product: self.product(lhs, rhs, depth),
-            short: Short::new(layout, node.inputs.get(2).copied()),
             columns: n.clone(),
             sum,
             lanes,
@@ -224,19 +265,21 @@ impl Lowering<'_> {
             prefetch: Prefetch { lines: 0, above: 0, stream: 0 },
             block,
             left_out,
-            tiles: None,
-            codes,
-            digits: None,
-            stage: None,
+            terms,
+            route: Route::Registers,
         };
-        job.tiles = self.tile_plan(&job, pick)?;
-        if job.short.is_none() {
-            job.digits = self.digits_of(node, &facts, pick)?;
-        }
-        job.stage = self.stage_plan(&job, pick)?;
-        let (constant, on_tiles) = (self.graph.is_constant(rhs), job.tiles.is_some());
+        job.route = self.route(&job, pick)?;
+        let (constant, on_tiles) = (self.graph.is_constant(rhs), matches!(job.route, Route::Tiles(_)));
         job.prefetch = Prefetch::choose(self.target, constant, codes.is_some(), on_tiles, pick)?;
         Ok(job)
+    }
+
+    /// Tiles multiply several steps at once, and widened panels have one step after the other: no contraction may have both.
+    fn route(&mut self, job: &Job, pick: &mut Picker<'_>) -> Result<Route> {
+        if let Some(plan) = self.tile_plan(job, pick)? {
+            return Ok(Route::Tiles(plan));
+        }
+        Ok(self.stage_plan(job, pick)?.map_or(Route::Registers, Route::Widened))
     }
 
     /// The product of an element of each operand, or of `depth` of them, which are small.
@@ -323,10 +366,12 @@ impl Lowering<'_> {
     fn tile(&mut self, job: &Job, tile: &Tile) -> Result<()> {
         let acc = self.kernel.local("acc", job.sum, &[tile.rows.len(), job.tile.columns], job.lanes);
         self.prefetch_results(job, tile);
-        let sums = match job.codes.filter(|_| tile.widened.is_none()) {
-            Some(per_word) => self.accumulate_codes(job, tile, acc, per_word)?,
-            None if job.short.is_some() => self.accumulate_short(job, tile, acc)?,
-            None => self.accumulate(job, tile, acc)?,
+        let sums = match &job.terms {
+            Terms::Codes { per_word, .. } if tile.widened.is_none() => {
+                self.accumulate_codes(job, tile, acc, *per_word)?
+            }
+            Terms::Short(short) => self.accumulate_short(job, short, tile, acc)?,
+            Terms::Products | Terms::Codes { .. } => self.accumulate(job, tile, acc)?,
         };
         self.epilogue(job, tile, sums)
     }
@@ -405,7 +450,7 @@ impl Lowering<'_> {
         for axis in &nest.axes {
             self.extents.insert(axis.var, axis.extent.clone());
         }
-        nest.body = self.scope(|cx| cx.step(job, tile, acc, &Step::at(job.product, &index)))?;
+        nest.body = self.scope(|cx| cx.step(job, tile, acc, &InnerStep::at(job.product, &index)))?;
         // Steps that read padding have loops of their own.
         nest.fuse_all(if job.left_out.is_implicit { nest.axes.len() } else { 0 });
         let conditions = job.conditions(tile, &nest, &index)?;
@@ -457,8 +502,8 @@ impl Lowering<'_> {
     }
 
     /// As `accumulate`, of bytes: first the steps whose products have short sums, then the others.
-    fn accumulate_short(&mut self, job: &Job, tile: &Tile, acc: Local) -> Result<Local> {
-        let (Some(short), Some((last, lead))) = (&job.short, job.inner.split_last()) else {
+    fn accumulate_short(&mut self, job: &Job, short: &Short, tile: &Tile, acc: Local) -> Result<Local> {
+        let Some((last, lead)) = job.inner.split_last() else {
             return internal("no short sums");
         };
         let Some(steps) = last.as_const() else {
@@ -481,7 +526,7 @@ impl Lowering<'_> {
             let body = self.scope(|cx| {
                 let mut at = index.clone();
                 at.push(Index::var(axis.var).add(&Index::int(steps.start)));
-                let mut step = Step::at(product, &at);
+                let mut step = InnerStep::at(product, &at);
                 if let (Some(order), Some(own)) = (short.order, step.lhs.last_mut()) {
                     let mut place = cx.broadcast_batch(order, job, &tile.batch);
                     place.push(tile.panel.clone());
@@ -526,7 +571,7 @@ impl Lowering<'_> {
     }
 
     /// One step of the inner axes, all lanes of all rows.
-    fn step(&mut self, job: &Job, tile: &Tile, acc: Local, step: &Step) -> Result<()> {
+    fn step(&mut self, job: &Job, tile: &Tile, acc: Local, step: &InnerStep) -> Result<()> {
         let lane = self.kernel.loop_var("v");
         let body = self.scope(|cx| {
             let vectors = job.tile.columns / job.lanes;

@@ -59,7 +59,7 @@ const FEW_ROWS: i64 = 4;
 const CODES_IN_WORD: usize = 8;
 
 /// A tile: its number in a run, and the first row of its sums.
-struct Place<'a> {
+struct TilePlace<'a> {
     run: &'a Run,
     tile: Index,
     slot: Index,
@@ -83,7 +83,7 @@ impl Lowering<'_> {
 
     /// How the right-hand side is widened in blocks, where that pays.
     pub(super) fn stage_plan(&mut self, job: &Job, pick: &mut Picker<'_>) -> Result<Option<Stage>> {
-        let narrow = job.depth == 1 && self.is_narrow(job.rhs, job.sum, job.lanes, job.codes);
+        let narrow = job.depth == 1 && self.is_narrow(job.rhs, job.sum, job.lanes, job.codes());
         if !narrow || !job.left_out.is_empty() {
             return Ok(None);
         }
@@ -91,14 +91,14 @@ impl Lowering<'_> {
         let Some(inner) = inner.collect::<Option<Vec<i64>>>() else { return Ok(None) };
         let row_bytes = job.nr * job.sum.size();
         // Of 8 bits, a row of a panel takes longer to come from the second-level cache than to multiply.
-        let digits = job.digits.is_some()
+        let digits = job.digits().is_some()
             && self.target.has_byte_products()
-            && job.codes.is_some_and(|per_word| per_word >= CODES_IN_WORD);
-        let tuning = Tuning::choose(self.target, &job.tile, row_bytes, &inner, job.codes, digits, pick)?;
+            && job.codes().is_some_and(|per_word| per_word >= CODES_IN_WORD);
+        let tuning = Tuning::choose(self.target, &job.tile, row_bytes, &inner, job.codes(), digits, pick)?;
         let rows = product(&job.row_axes(&self.graph.ty(job.out).shape)[job.tile.row_loops..]);
         let few = rows.bounds().1.is_some_and(|rows| rows < tuning.least_rows as i64);
         let Some(Blocks { axis, chunk, steps }) =
-            Blocks::of(&inner, tuning.steps, job.codes).filter(|_| tuning.steps > 0 && !few)
+            Blocks::of(&inner, tuning.steps, job.codes()).filter(|_| tuning.steps > 0 && !few)
         else {
             return Ok(None);
         };
@@ -223,7 +223,7 @@ impl Lowering<'_> {
         job: &Job,
         stage: &Stage,
         group: &Group,
-        fill: &mut dyn FnMut(&mut Self, &Place) -> Result<()>,
+        fill: &mut dyn FnMut(&mut Self, &TilePlace) -> Result<()>,
     ) -> Result<()> {
         let Group { main, part, .. } = group;
         let first = part.number.scale(&main.count).floor_div(&part.count, &self.extent_fn());
@@ -232,7 +232,7 @@ impl Lowering<'_> {
         self.for_part(std::slice::from_ref(&main.count), part, &mut |cx, tile| {
             let slot = tile[0].add(&first.scale(&Dim::from(-1i64))).scale(&Dim::from(job.tile.rows));
             let part = if part.count == Dim::ONE { last.clone() } else { Index::zero() };
-            fill(cx, &Place { run: main, tile: tile[0].clone(), slot, part })
+            fill(cx, &TilePlace { run: main, tile: tile[0].clone(), slot, part })
         })?;
         if group.rest.is_empty() {
             return Ok(());
@@ -242,7 +242,7 @@ impl Lowering<'_> {
             for run in group.rest {
                 cx.for_each("tile", &run.count, LoopKind::Serial, |cx, tile| {
                     let slot = run.at(&tile, 0).add_dim(&behind);
-                    fill(cx, &Place { run, tile, slot, part: last.clone() })
+                    fill(cx, &TilePlace { run, tile, slot, part: last.clone() })
                 })?;
             }
             Ok(())
@@ -262,7 +262,7 @@ impl Lowering<'_> {
     fn for_sums(
         &mut self,
         job: &Job,
-        place: &Place,
+        place: &TilePlace,
         fill: &mut dyn FnMut(&mut Self, Index) -> Result<()>,
     ) -> Result<()> {
         self.for_columns(job, 0..job.nr, &mut |cx, column| {
@@ -281,7 +281,7 @@ impl Lowering<'_> {
         let behind = &job.inner[(stage.axis + 1).min(job.inner.len())..];
         let mut shape = vec![Dim::from(stage.chunk)];
         shape.extend_from_slice(behind);
-        let per_word = job.codes.unwrap_or(1);
+        let per_word = job.codes().unwrap_or(1);
         if let Some(last) = shape.last_mut() {
             *last = last.exact_div(&Dim::from(per_word)).unwrap_or(last.clone());
         }
@@ -323,7 +323,7 @@ impl Lowering<'_> {
         lead.push(group.panel.clone());
         let mut ahead = None;
         self.scope(|cx| {
-            let first = match job.codes {
+            let first = match job.codes() {
                 Some(_) => {
                     let (codes, word) = cx.codes_of(job, lead, &inner, &Index::zero())?;
                     cx.code_word(&codes, &word)?
@@ -335,7 +335,7 @@ impl Lowering<'_> {
                 }
             };
             if let Expr::Load { buf, index } = first {
-                let elements = steps * job.nr as i64 / job.codes.unwrap_or(1) as i64;
+                let elements = steps * job.nr as i64 / job.codes().unwrap_or(1) as i64;
                 let start = index.add(&Index::int(elements));
                 let (tiles, above) = (stage.tuning.tiles(&job.tile), job.prefetch.above);
                 let prefetch = Prefetch { lines: stage.tuning.prefetch, above, stream: 0 };
@@ -354,7 +354,7 @@ impl Lowering<'_> {
         inner: &[Index],
         column: &Index,
     ) -> Result<Vec<Expr>> {
-        let Some(per_word) = job.codes else {
+        let Some(per_word) = job.codes() else {
             lead.extend_from_slice(inner);
             lead.push(column.clone());
             let value = self.expr_at(job.rhs, &lead)?;
@@ -393,7 +393,7 @@ impl Lowering<'_> {
         job: &Job,
         stage: &Stage,
         group: &Group,
-        place: &Place,
+        place: &TilePlace,
         block: &[Index],
         ahead: Option<Ahead>,
     ) -> Result<()> {
@@ -453,7 +453,7 @@ impl Lowering<'_> {
     }
 
     /// The rows of a tile, by their index along every row axis.
-    fn staged_rows(&mut self, job: &Job, group: &Group, place: &Place) -> Vec<Vec<Index>> {
+    fn staged_rows(&mut self, job: &Job, group: &Group, place: &TilePlace) -> Vec<Vec<Index>> {
         let row_axes = job.row_axes(&self.graph.ty(job.out).shape);
         let first = job.block.as_ref().map_or(Index::zero(), |block| block.first.clone());
         let mut rows = Vec::with_capacity(place.run.size);
@@ -470,7 +470,7 @@ impl Lowering<'_> {
         rows
     }
 
-    fn staged_epilogue(&mut self, job: &Job, group: &Group, place: &Place) -> Result<()> {
+    fn staged_epilogue(&mut self, job: &Job, group: &Group, place: &TilePlace) -> Result<()> {
         let rows = self.staged_rows(job, group, place);
         self.panel_columns(job, group.panel, &mut |cx, column| {
             for (row, at) in rows.iter().enumerate() {
@@ -488,7 +488,7 @@ impl Lowering<'_> {
     }
 }
 
-impl Place<'_> {
+impl TilePlace<'_> {
     /// The index of a sum in memory.
     fn sum(&self, job: &Job, row: usize, column: &Index) -> Index {
         self.slot.add(&Index::int(row as i64)).scale(&Dim::from(job.nr)).add(column)

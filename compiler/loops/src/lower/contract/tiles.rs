@@ -87,7 +87,7 @@ struct Start {
 }
 
 /// Tiles of rows and all columns of a panel.
-struct Block<'a> {
+struct TileBlock<'a> {
     batch: &'a [Index],
     panel: &'a Index,
     starts: Vec<Start>,
@@ -288,7 +288,7 @@ impl Lowering<'_> {
         let ahead = self.ahead(job, batch, panel, &own)?;
         let block = |starts: Vec<Start>, number: Index| {
             let ahead = ahead.clone().map(|ahead| ahead.of_tile(number));
-            Block { batch, panel, starts, ahead, sums: Index::zero() }
+            TileBlock { batch, panel, starts, ahead, sums: Index::zero() }
         };
         let whole = Part::whole();
         let looped = outer.iter().any(|dim| *dim != Dim::ONE);
@@ -387,7 +387,7 @@ impl Lowering<'_> {
         plan: &Plan,
         count: &Dim,
         part: &Part,
-        make: &dyn Fn(&mut Self, &Index) -> Block<'b>,
+        make: &dyn Fn(&mut Self, &Index) -> TileBlock<'b>,
     ) -> Result<()> {
         let own = count.ceil_div(&part.count).expect("there are parts");
         let at_once = own.as_const().map_or(plan.blocks, |own| plan.blocks.min(own.max(1) as usize));
@@ -410,7 +410,7 @@ impl Lowering<'_> {
                 cx.for_each("b", &step, LoopKind::Serial, |cx, number| {
                     let (at, sums) = (Index::var(var).add(&number), number.scale(&room));
                     let then = cx.scope(|cx| {
-                        let block = Block { sums, ..make(cx, &at) };
+                        let block = TileBlock { sums, ..make(cx, &at) };
                         with(cx, job, plan, &block)
                     })?;
                     if whole {
@@ -430,12 +430,12 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn tile_block(&mut self, job: &Job, plan: &Plan, block: &Block) -> Result<()> {
+    fn tile_block(&mut self, job: &Job, plan: &Plan, block: &TileBlock) -> Result<()> {
         self.tile_block_sums(job, plan, block)?;
         self.tile_epilogue(job, plan, block)
     }
 
-    fn tile_block_sums(&mut self, job: &Job, plan: &Plan, block: &Block) -> Result<()> {
+    fn tile_block_sums(&mut self, job: &Job, plan: &Plan, block: &TileBlock) -> Result<()> {
         let starts = &block.starts;
         let axes = self.tile_axes(job);
         let mut rows = Vec::with_capacity(starts.len());
@@ -455,7 +455,7 @@ impl Lowering<'_> {
         &mut self,
         job: &Job,
         plan: &Plan,
-        block: &Block,
+        block: &TileBlock,
         rows: &[Vec<Index>],
         first: usize,
     ) -> Result<()> {
@@ -532,7 +532,13 @@ impl Lowering<'_> {
         }
     }
 
-    fn tile_rhs(&mut self, job: &Job, plan: &Plan, block: &Block, outer: &[Index]) -> Result<(Buf, Index)> {
+    fn tile_rhs(
+        &mut self,
+        job: &Job,
+        plan: &Plan,
+        block: &TileBlock,
+        outer: &[Index],
+    ) -> Result<(Buf, Index)> {
         let mut index = self.broadcast_batch(job.rhs, job, block.batch);
         index.push(block.panel.clone());
         index.extend_from_slice(outer);
@@ -585,7 +591,7 @@ impl Lowering<'_> {
     }
 
     /// Stores the rows of a block.
-    fn tile_epilogue(&mut self, job: &Job, plan: &Plan, block: &Block) -> Result<()> {
+    fn tile_epilogue(&mut self, job: &Job, plan: &Plan, block: &TileBlock) -> Result<()> {
         let axes = self.tile_axes(job);
         let height = Dim::from(plan.height);
         for (tile, start) in block.starts.iter().enumerate() {
@@ -621,7 +627,7 @@ impl Lowering<'_> {
         &mut self,
         job: &Job,
         plan: &Plan,
-        block: &Block,
+        block: &TileBlock,
         rows: &[(Index, Vec<Index>)],
     ) -> Result<()> {
         self.panel_columns(job, block.panel, &mut |cx, column| {

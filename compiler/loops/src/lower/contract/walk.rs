@@ -8,7 +8,7 @@
 //! into parts that threads can share.
 
 use super::tiles::Plan;
-use super::{Job, Tile};
+use super::{Job, Route, Tile};
 use crate::lower::Lowering;
 use crate::lower::runs;
 use crate::lower::single::slabs;
@@ -35,24 +35,24 @@ impl Part {
 impl Job {
     /// Rows that are computed at once.
     fn block_rows(&self) -> usize {
-        match (&self.tiles, &self.stage) {
-            (Some(plan), _) => Plan::block(plan),
-            (None, Some(stage)) => stage.rows(self),
-            (None, None) => self.register_rows(),
+        match &self.route {
+            Route::Tiles(plan) => Plan::block(plan),
+            Route::Widened(stage) => stage.rows(self),
+            Route::Registers => self.register_rows(),
         }
     }
 
     /// The fewest rows that are worth a part of their own, which widens panels for itself.
     fn part_rows(&self) -> usize {
-        match (&self.tiles, &self.stage) {
-            (None, Some(stage)) => (stage.rows(self) / 3).max(1),
-            _ => PART_TILES * self.block_rows(),
+        match &self.route {
+            Route::Widened(stage) => (stage.rows(self) / 3).max(1),
+            Route::Tiles(_) | Route::Registers => PART_TILES * self.block_rows(),
         }
     }
 
     /// Rows of a tile of vector registers.
     fn register_rows(&self) -> usize {
-        self.digits.as_ref().map_or(self.tile.rows, |digits| digits.tile.rows)
+        self.digits().map_or(self.tile.rows, |digits| digits.tile.rows)
     }
 
     /// Sizes of the row axes, of what is computed of them.
@@ -122,7 +122,7 @@ impl Ahead {
         if maybe_alone && job.prefetch.stream > 0 && 2 * size <= job.tile.rows {
             return Some(self.of_own_panel(job.prefetch.stream));
         }
-        let alone = self.tiles == Some(1) && job.tiles.is_none();
+        let alone = self.tiles == Some(1) && !matches!(job.route, Route::Tiles(_));
         (!alone).then(|| self.of_tile(number))
     }
 
@@ -211,15 +211,15 @@ impl<'a> Lowering<'a> {
 
     /// A part of the rows of one panel.
     pub(super) fn panel(&mut self, job: &Job, batch: &[Index], panel: &Index, part: &Part) -> Result<()> {
-        let condition = match (&job.tiles, &job.stage) {
-            (Some(plan), _) => self.enough_for_tiles(job, plan),
-            (None, Some(stage)) => self.enough_for_stage(job, stage),
-            (None, None) => return self.register_panel(job, batch, panel, part, None),
+        let condition = match &job.route {
+            Route::Tiles(plan) => self.enough_for_tiles(job, plan),
+            Route::Widened(stage) => self.enough_for_stage(job, stage),
+            Route::Registers => None,
         };
-        let many = |cx: &mut Self| match (&job.tiles, &job.stage) {
-            (Some(plan), _) => cx.tile_panel(job, plan, batch, panel, part),
-            (None, Some(stage)) => cx.staged_panel(job, stage, batch, panel, part),
-            (None, None) => Ok(()),
+        let many = |cx: &mut Self| match &job.route {
+            Route::Tiles(plan) => cx.tile_panel(job, plan, batch, panel, part),
+            Route::Widened(stage) => cx.staged_panel(job, stage, batch, panel, part),
+            Route::Registers => cx.register_panel(job, batch, panel, part, None),
         };
         let Some(condition) = condition else { return many(self) };
         let then = self.scope(many)?;
