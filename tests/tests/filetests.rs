@@ -2,6 +2,7 @@
 //!
 //! `UPDATE_EXPECT=1 cargo test -p onnxc-tests --test filetests` writes what the compiler gives into the files.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,9 +13,9 @@ use onnxc_ir::graph::arrangement::{Arrangement, CutAxis, Sharding};
 use onnxc_ir::graph::dim::Sym;
 use onnxc_ir::graph::parse::parse;
 use onnxc_ir::graph::print::to_text;
-use onnxc_ir::graph::verify::verify;
 use onnxc_ir::graph::{DType, Dim, Graph, Tensor, TensorType, ValueId};
 use onnxc_ir::interp;
+use onnxc_ir::verify::verify;
 use onnxc_loops as loops;
 use onnxc_loops::{Kernel, program};
 use onnxc_machine::target::Target;
@@ -591,6 +592,70 @@ fn passes() {
         })
         .collect();
     assert!(missing.is_empty(), "no file test for {}", missing.join(", "));
+}
+
+/// What separates the graphs of a file in `untouched`.
+const SEPARATOR: &str = "---";
+
+/// Runs a pass on each graph of a file that it must leave as it is; gives the number of graphs.
+fn leave_untouched(text: &str, pass: &str) -> Result<usize, String> {
+    let (directive, graphs) = text.split_once('\n').ok_or("a file without graphs")?;
+    let (name, cpu) =
+        directive.split_once(',').map_or((directive, None), |(name, cpu)| (name, Some(cpu.trim())));
+    if name.trim() != format!("; not: {pass}") {
+        return Err(format!("the first line is `{directive}`, not `; not: {pass}`"));
+    }
+    let graphs: Vec<String> =
+        graphs.split(&format!("\n{SEPARATOR}\n")).map(|graph| graph.trim().to_string()).collect();
+    for graph in &graphs {
+        let before = parse(graph).map_err(|error| format!("{error}\n{graph}"))?;
+        checked(&before, "before")?;
+        let mut after = before.clone();
+        run_pass(pass, cpu, &mut after)?;
+        checked(&after, "after")?;
+        let (before, after) = (renumbered(&to_text(&before)), renumbered(&to_text(&after)));
+        if before != after {
+            return Err(format!("the pass changes\n{before}to\n{after}"));
+        }
+    }
+    Ok(graphs.len())
+}
+
+/// Each pass has at least five cases, and among them graphs that look as what it is for and that it must leave alone.
+#[test]
+fn passes_leave_alone_what_is_not_theirs() {
+    let (mut failures, mut cases) = (vec![], BTreeMap::<String, usize>::new());
+    for entry in std::fs::read_dir(folder("passes")).expect("the folder of file tests") {
+        if let Ok(Case { action: Action::Pass { name, .. }, .. }) =
+            read_case(&entry.expect("an entry").path())
+        {
+            *cases.entry(name).or_default() += 1;
+        }
+    }
+    let mut names: Vec<&str> = pass::PASSES.iter().map(|pass| pass.name).collect();
+    names.sort();
+    names.dedup();
+    for name in names {
+        let text = std::fs::read_to_string(folder("untouched").join(format!("{name}.onnxir")));
+        match text.map_err(|error| error.to_string()).and_then(|text| leave_untouched(&text, name)) {
+            Ok(count) => {
+                let all = count + cases.get(name).copied().unwrap_or(0);
+                if count < 2 || all < 5 {
+                    failures.push(format!(
+                        "{name}: {all} cases, {count} of them negative; there must be 5 and 2"
+                    ));
+                }
+            }
+            Err(message) => failures.push(format!("{name}: {message}")),
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    let files = std::fs::read_dir(folder("untouched")).expect("the folder").count();
+    assert_eq!(
+        files,
+        pass::PASSES.iter().map(|pass| pass.name).collect::<BTreeSet<_>>().len(),
+        "files for no pass"
+    );
 }
 
 #[test]
