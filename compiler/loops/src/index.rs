@@ -366,3 +366,6 @@ mod tests {
         assert_eq!(cut.floor_div(&size, &extents), whole.add(&Index::term(rest)));
     }
 }
+
+#[cfg(test)]
+mod property_tests;

@@ -831,6 +831,8 @@ impl fmt::Debug for Dim {
 }
 
 #[cfg(test)]
+mod property_tests;
+#[cfg(test)]
 mod tests {
     use super::*;
     use cranelift_entity::EntityRef;
