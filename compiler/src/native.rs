@@ -32,7 +32,7 @@ use onnxc_object::host::block::SPARE;
 
 use buffer::Buffer;
 use heap::{Heap, allocate, release};
-pub use memory::{ALIGNMENT, Block, Memory, Placement};
+pub use memory::{ALIGNMENT, GuardedBlock, Memory, Placement};
 use state::States;
 
 /// Links objects into the shared library `library`, for [`Models::load`]. One object of a dense model needs no linker on ELF
@@ -469,7 +469,7 @@ pub struct Prepared<'l> {
     inputs: Vec<Buffer>,
     outputs: Vec<Buffer>,
     states: Option<States>,
-    workspace: Block,
+    workspace: GuardedBlock,
     heap: Heap,
     model: Model<'l>,
 }
@@ -487,7 +487,7 @@ pub struct Arguments {
 
 impl Arguments {
     /// Has the run find and leave its states in another block, of a model that has states. `dims` gets the block's one size.
-    pub fn use_state(&mut self, block: &mut Block, dims: &mut [i64; 1]) {
+    pub fn use_state(&mut self, block: &mut GuardedBlock, dims: &mut [i64; 1]) {
         dims[0] = block.bytes() as i64;
         if let Some(port) = self.inputs.last_mut() {
             (port.data, port.bytes, port.dims) =
@@ -560,7 +560,7 @@ impl Prepared<'_> {
     }
 
     /// As [`Prepared::run`], on the states of a block of the caller's, which the run changes.
-    pub fn run_on(&mut self, block: Option<&mut Block>, call: &Call<'_>) -> Result<()> {
+    pub fn run_on(&mut self, block: Option<&mut GuardedBlock>, call: &Call<'_>) -> Result<()> {
         let mut message = [0u8; 512];
         let mut arguments = self.arguments(call);
         let mut dims = [0];
@@ -615,7 +615,7 @@ impl Prepared<'_> {
             return false;
         }
         let mut outputs = self.outputs.iter().filter_map(|buffer| buffer.data.as_ref());
-        self.workspace.is_untouched() && outputs.all(Block::is_untouched)
+        self.workspace.is_untouched() && outputs.all(GuardedBlock::is_untouched)
     }
 
     /// The outputs of the last run, without states.

@@ -159,7 +159,7 @@ impl<'c> Op<'c> {
     }
 
     /// Elements of an output, to be written. Each output is to be asked for once at a time.
-    #[allow(clippy::mut_from_ref)]
+    #[allow(clippy::mut_from_ref, reason = "the buffer is the caller's, not part of this")]
     pub fn output<T: Element>(&self, at: usize) -> Result<&'c mut [T], i32> {
         let tensor = self.outputs().get(at).ok_or(status::ABSENT)?;
         let count = count::<T>(tensor)?;

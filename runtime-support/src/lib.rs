@@ -1,6 +1,6 @@
 //! The tiny runtime of models compiled by `onnxc`: a thread pool and an allocator behind the C ABI of
-//! `include/onnxc.h`, that ABI's types for Rust programs, limits for services, and what models of strings call. Other models link without it;
-//! numerics are never here.
+//! `include/onnxc.h`, that ABI's types for Rust programs, limits for services, and what models of strings call. Other models link without
+//! it; numerics are never here.
 
 pub mod abi;
 pub mod alloc;

@@ -15,7 +15,7 @@ use onnxc_ir::graph::{
 use onnxc_ir::scalar::BinaryFn;
 use onnxc_machine::target::Target;
 use onnxc_object::emit::{self, Artifact, Options, Source};
-use onnxc_schedule::{Group, GroupId, GroupKind, Place, Program, Scratch, Step, control_scratch};
+use onnxc_schedule::{Group, GroupId, GroupKind, Program, Scratch, Step, Storage, control_scratch};
 use onnxc_tests::abi;
 use onnxc_tests::object::{c_kernel, host, include_dir, must, run_c, runtime, source, write};
 use onnxc_tests::sample_models::any_rank;
@@ -80,9 +80,9 @@ fn static_model(dir: &Path) -> Model {
     let mut program = Program::default();
     let id = program.groups.push(group(node, &[x, w], &[y]));
     program.steps.push(Step::Run(id));
-    program.places[x] = Some(Place::Input(0));
-    program.places[w] = Some(Place::Constant);
-    program.places[y] = Some(Place::Output(0));
+    program.places[x] = Some(Storage::Input(0));
+    program.places[w] = Some(Storage::Constant);
+    program.places[y] = Some(Storage::Output(0));
     let body = "const int32_t *x = b[0], *w = b[1]; int32_t *y = b[2];\n\
                 for (int64_t i = 3 * lo; i < 3 * hi; i++) y[i] = x[i] + w[i];";
     let mut kernels = Kernels::default();
@@ -126,10 +126,10 @@ fn dynamic_model(dir: &Path) -> Model {
     let two = program.groups.push(group(second, &[t, bias], &[z]));
     program.steps.extend([Step::Run(one), Step::Run(two)]);
     for (at, value) in [x, y, bias].into_iter().enumerate() {
-        program.places[value] = Some(Place::Input(at));
+        program.places[value] = Some(Storage::Input(at));
     }
-    program.places[t] = Some(Place::Arena { offset: Dim::ZERO, size: wide.bytes() });
-    program.places[z] = Some(Place::Output(0));
+    program.places[t] = Some(Storage::Arena { offset: Dim::ZERO, size: wide.bytes() });
+    program.places[z] = Some(Storage::Output(0));
     let mut kernels = Kernels::default();
     let rows = Some((Dim::ZERO, batch.clone()));
     kernels.groups.push(c_kernel(
@@ -166,9 +166,12 @@ fn scan_model(dir: &Path) -> Model {
     let sum = inside.groups.push(group(inner, &[state, x], &[next]));
     let double = inside.groups.push(group(copier, &[next], &[copy]));
     inside.steps.extend([Step::Run(sum), Step::Run(double)]);
-    for (value, place) in
-        [(state, Place::Input(0)), (x, Place::Input(1)), (next, Place::Output(0)), (copy, Place::Output(1))]
-    {
+    for (value, place) in [
+        (state, Storage::Input(0)),
+        (x, Storage::Input(1)),
+        (next, Storage::Output(0)),
+        (copy, Storage::Output(1)),
+    ] {
         inside.places[value] = Some(place);
     }
 
@@ -185,10 +188,10 @@ fn scan_model(dir: &Path) -> Model {
     let mut program = Program { arena, ..Program::default() };
     program.steps.push(Step::Control { node, bodies, scratch: Scratch::Arena(Dim::ZERO) });
     for (value, place) in [
-        (initial, Place::Input(0)),
-        (xs, Place::Input(1)),
-        (results[0], Place::Output(0)),
-        (results[1], Place::Output(1)),
+        (initial, Storage::Input(0)),
+        (xs, Storage::Input(1)),
+        (results[0], Storage::Output(0)),
+        (results[1], Storage::Output(1)),
     ] {
         program.places[value] = Some(place);
     }
@@ -391,9 +394,9 @@ fn wide_model(dir: &Path, inputs: usize) -> Model {
     let id = program.groups.push(group(node, &values, &[y]));
     program.steps.push(Step::Run(id));
     for (at, &value) in values.iter().enumerate() {
-        program.places[value] = Some(Place::Input(at));
+        program.places[value] = Some(Storage::Input(at));
     }
-    program.places[y] = Some(Place::Output(0));
+    program.places[y] = Some(Storage::Output(0));
     let body = format!(
         "int32_t *y = b[{inputs}]; y[0] = y[1] = 0;\n\
          for (int i = 0; i < {inputs}; i++) y[0] += ((const int32_t *)b[i])[0];"

@@ -160,7 +160,7 @@ fn every_way_to_run_gives_what_the_model_without_states_gives() {
 /// A caller of the C ABI with one state block.
 struct Caller<'l> {
     model: native::Model<'l>,
-    block: native::Block,
+    block: native::GuardedBlock,
     symbols: Vec<i64>,
 }
 

@@ -1,8 +1,8 @@
 //! Compiles a fusion group to machine code, by the back end that takes it.
 //!
 //! Where the target has leaf kernels, a group is lowered for their wide vectors and tried there first. What has no
-//! instructions there, and everything on other targets, is lowered for Cranelift, for which the same selector takes every kernel. A target of several levels has
-//! all this once a level: same graph, same schedule, other machine code.
+//! instructions there, and everything on other targets, is lowered for Cranelift, for which the same selector takes every kernel. A target
+//! of several levels has all this once a level: same graph, same schedule, other machine code.
 //!
 //! Models repeat their layers: kernels that are equal but for names, and for the numbers of symbols that lie as far from each other,
 //! are compiled once, and the time that compiling takes grows with the unlike kernels of a model.

@@ -1,6 +1,6 @@
 //! Lengths of inputs that decide ranks. A vector of sizes, such as the `shape` of a Reshape, that is an input of symbolic
-//! length makes the rank of a result symbolic, and no rank may be; so do index vectors of GatherND. Where one length alone gives the model results of the
-//! ranks that it declares, the input has that length: every other one would contradict the declaration.
+//! length makes the rank of a result symbolic, and no rank may be; so do index vectors of GatherND. Where one length alone gives the model
+//! results of the ranks that it declares, the input has that length: every other one would contradict the declaration.
 //!
 //! That length is searched for by importing the model with each. Rules that infer ranks from results instead would need one
 //! for every operator, and still not see through a branch that is taken for some of the lengths.

@@ -44,7 +44,7 @@ pub fn verify(kernel: &Kernel) -> Result<()> {
         .locals()
         .and_then(|()| verifier.frames())
         .and_then(|()| verifier.tile_decls())
-        .and_then(|()| verifier.block(&kernel.body, &Place { top: true, ..Place::default() }))
+        .and_then(|()| verifier.block(&kernel.body, &Surroundings { top: true, ..Surroundings::default() }))
         .and_then(|()| Line::default().follow(&kernel.body))
         .map_err(|message| Error::internal(Stage::Loops, format!("kernel `{}`: {message}", kernel.name)))
 }
@@ -65,7 +65,7 @@ struct Bound {
 
 /// Where a statement stands.
 #[derive(Clone, Default)]
-struct Place {
+struct Surroundings {
     top: bool,
     vector: bool,
     /// Buffers that the parallel loop around it stores to.
@@ -77,7 +77,7 @@ struct Place {
     dead: bool,
 }
 
-impl Place {
+impl Surroundings {
     /// Whether a condition holds in one iteration of the parallel loop at most: its variable is a constant.
     fn is_one_iteration(&self, condition: &Expr) -> bool {
         let Expr::Compare { op: CompareFn::Eq, a, b } = condition else { return false };
@@ -125,7 +125,7 @@ impl Verifier<'_> {
     }
 
     /// A block; what it binds goes out of scope after it.
-    fn block(&mut self, body: &[Stmt], place: &Place) -> Checked {
+    fn block(&mut self, body: &[Stmt], place: &Surroundings) -> Checked {
         let mut bound = Vec::new();
         for stmt in body {
             self.stmt(stmt, place, &mut bound)?;
@@ -147,7 +147,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    fn stmt(&mut self, stmt: &Stmt, place: &Place, bound: &mut Vec<Var>) -> Checked {
+    fn stmt(&mut self, stmt: &Stmt, place: &Surroundings, bound: &mut Vec<Var>) -> Checked {
         match stmt {
             Stmt::For { var, lo, hi, step, kind, body } => {
                 if self.kernel.vars.get(*var).is_some_and(|decl| decl.dtype != DType::I64) {
@@ -198,9 +198,9 @@ impl Verifier<'_> {
                     return Err(format!("a branch on {condition} in a vector loop"));
                 }
                 self.condition(condition, place)?;
-                let inside = Place { top: false, ..place.clone() };
+                let inside = Surroundings { top: false, ..place.clone() };
                 let alone = place.alone || place.is_one_iteration(condition);
-                self.block(then, &Place { alone, ..inside.clone() })?;
+                self.block(then, &Surroundings { alone, ..inside.clone() })?;
                 self.block(otherwise, &inside)
             }
             Stmt::Check { condition, code } => {
@@ -224,7 +224,7 @@ impl Verifier<'_> {
     }
 
     /// Iterations of a parallel loop store to places of their own; each call has a frame of its own.
-    fn apart(&self, buf: Buf, index: &Index, place: &Place) -> Checked {
+    fn apart(&self, buf: Buf, index: &Index, place: &Surroundings) -> Checked {
         let own = self.kernel.buffers[buf].access == Access::Frame;
         let apart = own || self.index_depends(index, &|bound| bound.threads);
         if place.parallel.is_some() && !place.dead && !place.alone && !apart {
@@ -241,7 +241,7 @@ impl Verifier<'_> {
         hi: &Index,
         step: i64,
         kind: LoopKind,
-        place: &Place,
+        place: &Surroundings,
     ) -> Checked<Option<(i64, i64)>> {
         self.index(lo)?;
         self.index(hi)?;
@@ -268,7 +268,6 @@ impl Verifier<'_> {
         Ok(low.zip(high).map(|(low, high)| (low.0, high.1.saturating_sub(1))))
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn loop_stmt(
         &mut self,
         var: Var,
@@ -276,12 +275,12 @@ impl Verifier<'_> {
         hi: &Index,
         kind: LoopKind,
         body: &[Stmt],
-        place: &Place,
+        place: &Surroundings,
         range: Option<(i64, i64)>,
     ) -> Checked {
         let known = extent(lo, hi);
         let several = known != Some(1);
-        let mut inside = Place { top: false, ..place.clone() };
+        let mut inside = Surroundings { top: false, ..place.clone() };
         inside.dead |= known.is_some_and(|count| count <= 0);
         // One lane, or one iteration, is alone: nothing it does needs to depend on it.
         inside.vector |= kind == LoopKind::Vector && several;
@@ -310,7 +309,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    fn condition(&self, condition: &Expr, place: &Place) -> Checked {
+    fn condition(&self, condition: &Expr, place: &Surroundings) -> Checked {
         match self.expr(condition, place)? {
             DType::Bool => Ok(()),
             other => Err(format!("the condition {condition} is {other}")),
@@ -318,7 +317,7 @@ impl Verifier<'_> {
     }
 
     /// What a vector loop writes differs from lane to lane.
-    fn spread(&self, at: &[Index], place: &Place, what: &str) -> Checked {
+    fn spread(&self, at: &[Index], place: &Surroundings, what: &str) -> Checked {
         let apart = at.iter().any(|index| self.index_depends(index, &|bound| bound.lanes));
         match place.vector && !place.dead && !apart {
             true => Err(format!("all lanes write to {what}")),
@@ -344,7 +343,7 @@ impl Verifier<'_> {
     }
 
     /// An element of a local.
-    fn position(&self, local: Local, at: &[Index], place: &Place) -> Checked<DType> {
+    fn position(&self, local: Local, at: &[Index], place: &Surroundings) -> Checked<DType> {
         let Some(decl) = self.kernel.locals.get(local) else {
             return Err(format!("{local} is not declared"));
         };
@@ -364,7 +363,7 @@ impl Verifier<'_> {
     }
 
     /// An element of a local that holds a value.
-    fn read(&self, local: Local, at: &[Index], place: &Place) -> Checked<DType> {
+    fn read(&self, local: Local, at: &[Index], place: &Surroundings) -> Checked<DType> {
         let dtype = self.position(local, at, place)?;
         match self.set.contains(&local) {
             true => Ok(dtype),
@@ -429,7 +428,7 @@ impl Verifier<'_> {
     }
 
     /// Element type of an expression, all of it checked.
-    fn expr(&self, expr: &Expr, place: &Place) -> Checked<DType> {
+    fn expr(&self, expr: &Expr, place: &Surroundings) -> Checked<DType> {
         match expr {
             Expr::Const { dtype, bits } => match dtype.size() {
                 8 => Ok(*dtype),
@@ -452,7 +451,7 @@ impl Verifier<'_> {
     }
 
     /// Type of the elements that an expression reads.
-    fn element(&self, expr: &Expr, reads: &Reads, place: &Place) -> Checked<DType> {
+    fn element(&self, expr: &Expr, reads: &Reads, place: &Surroundings) -> Checked<DType> {
         let Reads { buf, index, .. } = reads;
         self.index(index)?;
         let dtype = self.access(*buf, Access::Write)?;

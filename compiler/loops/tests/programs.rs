@@ -6,7 +6,7 @@ use onnxc_ir::graph::{Sym, Tensor};
 use onnxc_loops::lower::lower;
 use onnxc_machine::target::Target;
 use onnxc_schedule::testing::*;
-use onnxc_schedule::{GroupId, Options, Place, Program, Scratch, Step, schedule};
+use onnxc_schedule::{GroupId, Options, Program, Scratch, Step, Storage, schedule};
 use proptest::prelude::*;
 
 /// Size of every symbol.
@@ -28,18 +28,18 @@ impl Memory<'_> {
     fn read(&self, value: ValueId) -> Vec<u8> {
         let bytes = size(&self.graph.ty(value).bytes());
         match self.program.place(value).unwrap() {
-            Place::Input(at) => self.inputs[*at].data.to_vec(),
-            Place::Output(at) => self.outputs[*at][..bytes].to_vec(),
-            Place::Constant => onnxc_ir::interp::constant(self.graph, value).unwrap().data.to_vec(),
-            Place::Arena { offset, .. } => self.arena[size(offset)..size(offset) + bytes].to_vec(),
+            Storage::Input(at) => self.inputs[*at].data.to_vec(),
+            Storage::Output(at) => self.outputs[*at][..bytes].to_vec(),
+            Storage::Constant => onnxc_ir::interp::constant(self.graph, value).unwrap().data.to_vec(),
+            Storage::Arena { offset, .. } => self.arena[size(offset)..size(offset) + bytes].to_vec(),
             other => panic!("{value} is placed at {other:?}"),
         }
     }
 
     fn write(&mut self, value: ValueId, data: &[u8]) {
         match self.program.place(value).unwrap() {
-            Place::Output(at) => self.outputs[*at].copy_from_slice(data),
-            Place::Arena { offset, .. } => self.arena[size(offset)..][..data.len()].copy_from_slice(data),
+            Storage::Output(at) => self.outputs[*at].copy_from_slice(data),
+            Storage::Arena { offset, .. } => self.arena[size(offset)..][..data.len()].copy_from_slice(data),
             other => panic!("{value} is written at {other:?}"),
         }
     }

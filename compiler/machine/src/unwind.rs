@@ -9,7 +9,7 @@ use crate::target::Dwarf;
 
 /// A step of a prologue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Step {
+pub struct PrologueStep {
     /// Bytes from the start of the function to the end of the instruction that does it.
     pub end: u32,
     pub does: Does,
@@ -51,8 +51,8 @@ const SAVE_XMM128: u8 = 8;
 const SMALL_BYTES: u32 = 128;
 
 /// The record of a function with this prologue on x86-64. Errors: a step that the format has no room for.
-pub fn x64(steps: &[Step]) -> Result<Vec<u8>, String> {
-    let no_room = |step: &Step| format!("no record for unwinders holds {step:?}");
+pub fn x64(steps: &[PrologueStep]) -> Result<Vec<u8>, String> {
+    let no_room = |step: &PrologueStep| format!("no record for unwinders holds {step:?}");
     let mut frame = 0;
     let mut codes = vec![];
     // The last step comes first.
@@ -196,7 +196,7 @@ impl Dwarf {
 }
 
 /// The rules of a function with this prologue: the instructions of its entry in `.eh_frame`.
-pub fn dwarf(steps: &[Step], machine: Dwarf) -> Vec<u8> {
+pub fn dwarf(steps: &[PrologueStep], machine: Dwarf) -> Vec<u8> {
     let (stack, frame, back) = machine.frame();
     let mut rules = Rules { bytes: vec![], at: 0, machine };
     // The register that the caller's stack pointer is found from, and how far below it the stack pointer is.
@@ -353,42 +353,46 @@ mod tests {
     #[test]
     fn steps_are_written_from_the_last_one_on() {
         let steps = [
-            Step { end: 2, does: Does::Push(15) },
-            Step { end: 9, does: Does::Allocate(0x100) },
-            Step { end: 13, does: Does::Point(0x20) },
-            Step { end: 18, does: Does::SaveVector(7, 0x30) },
-            Step { end: 23, does: Does::Save(6, 0x18) },
+            PrologueStep { end: 2, does: Does::Push(15) },
+            PrologueStep { end: 9, does: Does::Allocate(0x100) },
+            PrologueStep { end: 13, does: Does::Point(0x20) },
+            PrologueStep { end: 18, does: Does::SaveVector(7, 0x30) },
+            PrologueStep { end: 23, does: Does::Save(6, 0x18) },
         ];
         let wanted =
             [[1, 23, 8, 0x25], [23, 0x64, 3, 0], [18, 0x78, 3, 0], [13, 0x03, 9, 0x01], [0x20, 0, 2, 0xf0]];
         assert_eq!(x64(&steps).unwrap(), wanted.concat());
         // An odd number of words is filled up.
-        let push = Step { end: 1, does: Does::Push(3) };
+        let push = PrologueStep { end: 1, does: Does::Push(3) };
         assert_eq!(x64(&[push]).unwrap(), [1, 1, 1, 0, 1, 0x30, 0, 0]);
         assert_eq!(x64(&[]).unwrap(), [1, 0, 0, 0]);
-        let small = Step { end: 4, does: Does::Allocate(0x80) };
+        let small = PrologueStep { end: 4, does: Does::Allocate(0x80) };
         assert_eq!(x64(&[small]).unwrap()[4..6], [4, 0xf2]);
     }
 
     /// Push rbp, point it, save rbx: the rules as `readelf --debug-dump=frames` prints them for such code of GCC.
     #[test]
     fn rules_follow_the_stack_pointer() {
-        let push = Step { end: 1, does: Does::Push(5) };
-        let point = Step { end: 4, does: Does::Point(0) };
-        let below = [Step { end: 8, does: Does::Allocate(16) }, Step { end: 12, does: Does::Save(3, 8) }];
+        let push = PrologueStep { end: 1, does: Does::Push(5) };
+        let point = PrologueStep { end: 4, does: Does::Point(0) };
+        let below = [
+            PrologueStep { end: 8, does: Does::Allocate(16) },
+            PrologueStep { end: 12, does: Does::Save(3, 8) },
+        ];
         let rules = dwarf(&[&[push, point][..], &below[..]].concat(), Dwarf::X64);
         // Advance 1, frame at 16, rbp at -16; advance 3, frame from rbp + 16; advance 4; advance 4, rbx at -24.
         assert_eq!(rules, [0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0c, 6, 16, 0x44, 0x44, 0x83, 3]);
         // A function that aligns its stack pointer by way of rax.
-        let steps = [Step { end: 3, does: Does::Copy(0) }, Step { end: 100, does: Does::Keep(0x40) }];
+        let steps =
+            [PrologueStep { end: 3, does: Does::Copy(0) }, PrologueStep { end: 100, does: Does::Keep(0x40) }];
         let rules = dwarf(&steps, Dwarf::X64);
         let keep = [0x0f, 6, 0x77, 0xc0, 0, 0x06, 0x23, 8];
         assert_eq!(rules, [&[0x43, 0x0c, 0, 8, 0x02, 97][..], &keep[..]].concat());
         // The pair of the frame, a pair of vectors, and the frame pointer.
         let steps = [
-            Step { end: 4, does: Does::PushFrame(48) },
-            Step { end: 8, does: Does::SaveVector(8, 16) },
-            Step { end: 12, does: Does::Point(0) },
+            PrologueStep { end: 4, does: Does::PushFrame(48) },
+            PrologueStep { end: 8, does: Does::SaveVector(8, 16) },
+            PrologueStep { end: 12, does: Does::Point(0) },
         ];
         let rules = dwarf(&steps, Dwarf::Arm64);
         let push = [0x41, 0x0e, 48, 0x9d, 6, 0x9e, 5];
@@ -429,7 +433,7 @@ mod tests {
             (4, Does::Save(3, 4)),
             (4, Does::SaveVector(6, 8)),
         ] {
-            let error = x64(&[Step { end, does }]).unwrap_err();
+            let error = x64(&[PrologueStep { end, does }]).unwrap_err();
             assert!(error.contains(&format!("{does:?}")), "{error}");
         }
     }

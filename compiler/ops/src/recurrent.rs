@@ -766,7 +766,7 @@ fn one_direction(
         }
     }
     let each = layer.cell.default_activations().len();
-    let step = Step {
+    let step = TimeStep {
         layer,
         activations: &layer.activations[direction * each..(direction + 1) * each],
         weights,
@@ -793,7 +793,7 @@ fn recurrences(b: &mut Builder<'_>, layer: &Layer, r: ValueId) -> Result<Vec<Val
 }
 
 /// One step of the loop, and where its captures are.
-struct Step<'a> {
+struct TimeStep<'a> {
     layer: &'a Layer,
     activations: &'a [Activation],
     weights: usize,
@@ -812,7 +812,7 @@ struct Inputs {
     peepholes: Option<[ValueId; 3]>,
 }
 
-impl Step<'_> {
+impl TimeStep<'_> {
     fn body(
         &self,
         outer: &Builder<'_>,

@@ -326,8 +326,8 @@ impl Axis<'_, '_> {
         sound.then(|| (chosen, blocks.map_or(1.0, |blocks| cost::share(&blocks, self.ranks))))
     }
 
-    /// Whether a way goes on with a cut that is there, or asked or wished for. None is made up: which sizes symbols will have, such as that of
-    /// a batch, is not known here.
+    /// Whether a way goes on with a cut that is there, or asked or wished for. None is made up: which sizes symbols will have, such as that
+    /// of a batch, is not known here.
     fn is_followed(&self, id: NodeId, way: &Way) -> bool {
         let node = &self.graph.nodes[id];
         let is_cut = |state: &State, own: usize| matches!(state, State::Cut { axis, .. } if *axis == own);

@@ -76,7 +76,7 @@ fn quantized(graph: &Graph) -> HashSet<NodeId> {
 const MAX_CHAIN: usize = 16;
 
 /// What a step of the chain does to the value, from the linear operation outwards.
-enum Step {
+enum ChainStep {
     View(Op),
     Add(ValueId),
 }
@@ -142,7 +142,7 @@ fn operands(graph: &Graph, function: BinaryFn, inputs: &[ValueId]) -> Option<(Va
 
 /// Walks from `x` back to a linear operation whose every later value is used once. Gives the root, the steps
 /// outwards and the root's result.
-fn chain(graph: &Graph, mut x: ValueId, uses: &Uses) -> Option<(Root, Vec<Step>, ValueId)> {
+fn chain(graph: &Graph, mut x: ValueId, uses: &Uses) -> Option<(Root, Vec<ChainStep>, ValueId)> {
     let mut steps = Vec::new();
     for _ in 0..MAX_CHAIN {
         if uses[x] > 1 {
@@ -151,7 +151,7 @@ fn chain(graph: &Graph, mut x: ValueId, uses: &Uses) -> Option<(Root, Vec<Step>,
         let node = producer(graph, x)?;
         match &node.op {
             Op::Reshape { .. } | Op::Transpose { .. } => {
-                steps.push(Step::View(node.op.clone()));
+                steps.push(ChainStep::View(node.op.clone()));
                 x = node.inputs[0];
             }
             Op::Map(MapFn::Binary(BinaryFn::Add)) => {
@@ -159,7 +159,7 @@ fn chain(graph: &Graph, mut x: ValueId, uses: &Uses) -> Option<(Root, Vec<Step>,
                 if graph.ty(inner) != graph.ty(x) {
                     return None;
                 }
-                steps.push(Step::Add(constant));
+                steps.push(ChainStep::Add(constant));
                 x = inner;
             }
             _ => {
@@ -218,7 +218,7 @@ fn pull_back(
 /// The constant as it applies to the value before `steps`, and as it applies after each of them.
 fn pull_through(
     b: &mut Builder,
-    steps: &[Step],
+    steps: &[ChainStep],
     start: &[Dim],
     constant: ValueId,
 ) -> Result<Option<Vec<ValueId>>> {
@@ -226,8 +226,8 @@ fn pull_through(
     for step in steps {
         let shape = shapes.last().expect("starts with one");
         shapes.push(match step {
-            Step::View(Op::Reshape { shape }) => shape.clone(),
-            Step::View(Op::Transpose { perm }) => perm.iter().map(|&axis| shape[axis].clone()).collect(),
+            ChainStep::View(Op::Reshape { shape }) => shape.clone(),
+            ChainStep::View(Op::Transpose { perm }) => perm.iter().map(|&axis| shape[axis].clone()).collect(),
             _ => shape.clone(),
         });
     }
@@ -235,11 +235,11 @@ fn pull_through(
     for (at, step) in steps.iter().enumerate().rev() {
         let after = *constants.last().expect("starts with one");
         constants.push(match step {
-            Step::View(view) => match pull_back(b, after, view, &shapes[at], &shapes[at + 1])? {
+            ChainStep::View(view) => match pull_back(b, after, view, &shapes[at], &shapes[at + 1])? {
                 Some(before) => before,
                 None => return Ok(None),
             },
-            Step::Add(_) => after,
+            ChainStep::Add(_) => after,
         });
     }
     constants.reverse();
@@ -250,7 +250,7 @@ fn pull_through(
 fn scale(
     b: &mut Builder,
     root: &Root,
-    steps: &[Step],
+    steps: &[ChainStep],
     value: ValueId,
     constant: ValueId,
 ) -> Result<Option<ValueId>> {
@@ -259,8 +259,8 @@ fn scale(
     let Some(mut x) = scale_root(b, root, constants[0], start.len())? else { return Ok(None) };
     for (step, &constant) in steps.iter().zip(&constants[1..]) {
         x = match step {
-            Step::View(view) => b.emit1(view.clone(), &[x])?,
-            Step::Add(bias) => {
+            ChainStep::View(view) => b.emit1(view.clone(), &[x])?,
+            ChainStep::Add(bias) => {
                 let Some(bias) = in_range(b, BinaryFn::Mul, *bias, constant)? else { return Ok(None) };
                 b.binary(BinaryFn::Add, x, bias)?
             }
@@ -355,20 +355,22 @@ fn largest(tensor: &Tensor) -> f64 {
 }
 
 /// Adds the constant to the innermost bias of the chain that it reaches; `None` when there is none.
-fn shift(b: &mut Builder, steps: &[Step], value: ValueId, constant: ValueId) -> Result<Option<ValueId>> {
-    let Some(at) = steps.iter().rposition(|step| matches!(step, Step::Add(_))) else { return Ok(None) };
+fn shift(b: &mut Builder, steps: &[ChainStep], value: ValueId, constant: ValueId) -> Result<Option<ValueId>> {
+    let Some(at) = steps.iter().rposition(|step| matches!(step, ChainStep::Add(_))) else { return Ok(None) };
     let start = b.shape(value);
     // Steps before the bias stay as they are; only the constant's way down to it matters.
     let Some(constants) = pull_through(b, steps, &start, constant)? else { return Ok(None) };
     let mut x = value;
     for (index, step) in steps.iter().enumerate() {
         x = match step {
-            Step::View(view) => b.emit1(view.clone(), &[x])?,
-            Step::Add(bias) if index == at => match in_range(b, BinaryFn::Add, *bias, constants[at + 1])? {
-                Some(bias) if b.graph.is_constant(bias) => b.binary(BinaryFn::Add, x, bias)?,
-                _ => return Ok(None),
-            },
-            Step::Add(bias) => b.binary(BinaryFn::Add, x, *bias)?,
+            ChainStep::View(view) => b.emit1(view.clone(), &[x])?,
+            ChainStep::Add(bias) if index == at => {
+                match in_range(b, BinaryFn::Add, *bias, constants[at + 1])? {
+                    Some(bias) if b.graph.is_constant(bias) => b.binary(BinaryFn::Add, x, bias)?,
+                    _ => return Ok(None),
+                }
+            }
+            ChainStep::Add(bias) => b.binary(BinaryFn::Add, x, *bias)?,
         };
     }
     Ok(Some(x))

@@ -1,8 +1,8 @@
 //! Elements that are selected from a dequantized constant: their codes are selected, and dequantized then.
 //!
-//! An embedding of 8 bits is `Gather(table * scale, ids)`. Dequantized first, the table is stored as f32, four times the bytes of its codes;
-//! `Gather(table, ids) * Gather(scale, ids)` has the same elements, each computed by the same operations, and the codes stay in the object
-//! as they are. The scale and the zero point may be of the whole tensor, of an axis or of blocks, the dequantization that of
+//! An embedding of 8 bits is `Gather(table * scale, ids)`. Dequantized first, the table is stored as f32, four times the bytes of its
+//! codes; `Gather(table, ids) * Gather(scale, ids)` has the same elements, each computed by the same operations, and the codes stay in the
+//! object as they are. The scale and the zero point may be of the whole tensor, of an axis or of blocks, the dequantization that of
 //! DequantizeLinear or written out as Cast, Sub and Mul.
 
 use crate::Options;

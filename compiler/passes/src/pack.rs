@@ -301,8 +301,8 @@ impl PackPolicy {
     }
 }
 
-/// Panels of a right-hand side with this number of batch and of inner axes, by their width and depth, and whether they are those of all of its
-/// batch or of what is repeated along it.
+/// Panels of a right-hand side with this number of batch and of inner axes, by their width and depth, and whether they are those of all of
+/// its batch or of what is repeated along it.
 type Packed = HashMap<(ValueId, usize, usize, [usize; 2], Extent), ValueId>;
 
 /// Left-hand sides as digits, by the steps that share a unit.

@@ -1,11 +1,11 @@
 //! How far the value that is rounded to an integer may be from the one that the model's own formula gives.
 //!
-//! Scales that are joined save operations: of `round(fl(fl(q * s) + fl(p * t)) / u)` remains `round(q * fl(s/u) + p * fl(t/u))`. Either form rounds
-//! a few times; a value of magnitude `m`, counted in steps of the result, is off by at most [`ROUNDINGS`] `* 2^-24 * m` steps from the exact one. What
-//! exceeds the result's type is clamped, so that `m` is at most the number of its steps, and that of a term besides at most as much as
-//! the others can take away again. Where the error is small against a step, only a value next to a tie is rounded to the other
-//! integer, one step away: of 8 bits one in some thousands. Of 16 bits it would be one in a hundred, and what reads them in finer steps multiplies
-//! the difference; there the model's formula stays as it is.
+//! Scales that are joined save operations: of `round(fl(fl(q * s) + fl(p * t)) / u)` remains `round(q * fl(s/u) + p * fl(t/u))`. Either
+//! form rounds a few times; a value of magnitude `m`, counted in steps of the result, is off by at most [`ROUNDINGS`] `* 2^-24 * m` steps
+//! from the exact one. What exceeds the result's type is clamped, so that `m` is at most the number of its steps, and that of a term
+//! besides at most as much as the others can take away again. Where the error is small against a step, only a value next to a tie is
+//! rounded to the other integer, one step away: of 8 bits one in some thousands. Of 16 bits it would be one in a hundred, and what reads
+//! them in finer steps multiplies the difference; there the model's formula stays as it is.
 
 use std::collections::HashMap;
 

@@ -348,8 +348,8 @@ fn is_zero(graph: &Graph, value: ValueId) -> bool {
 /// are taken for independent and of one variance, roundings for independent.
 ///
 /// A sum of `n` terms of variance `v` that are added up one by one has an error of variance `u^2 v n^2 / 2`, that is `n / 2` times the
-/// variance of the sum. The direct sum has `9 c` terms `g d`. Of the transformed one each of the products `(G g G^T) (B^T d B)` is summed over `c`
-/// channels, and `A^T` from either side adds up these sums, which cancel each other for the most part: their variances, times the
+/// variance of the sum. The direct sum has `9 c` terms `g d`. Of the transformed one each of the products `(G g G^T) (B^T d B)` is summed
+/// over `c` channels, and `A^T` from either side adds up these sums, which cancel each other for the most part: their variances, times the
 /// squares of its factors, are those of the errors.
 struct Estimate(f64);
 

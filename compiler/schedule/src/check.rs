@@ -9,7 +9,7 @@ mod replay;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Group, GroupId, GroupKind, Place, Program, Step};
+use crate::{Group, GroupId, GroupKind, Program, Step, Storage};
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::view::affine_view;
 use onnxc_ir::graph::{Def, Dim, Graph, NodeId, Op, Requirement, Sym, ValueId};
@@ -31,7 +31,7 @@ pub fn check(graph: &Graph, program: &Program) -> Result<()> {
     check_states(graph, program)?;
     let plan = Plan::new(graph, program);
     for (value, place) in program.places.iter() {
-        if let Some(Place::Alias(of)) = place {
+        if let Some(Storage::Alias(of)) = place {
             check_alias(&plan, value, *of)?;
         }
     }
@@ -102,7 +102,7 @@ impl<'a> Plan<'a> {
     /// What bytes hold when they hold a value: aliased reshapes do not change it.
     fn content(&self, value: ValueId) -> ValueId {
         match self.program.places[value] {
-            Some(Place::Alias(_)) => self.reshaped_from(value),
+            Some(Storage::Alias(_)) => self.reshaped_from(value),
             _ => value,
         }
     }
@@ -120,7 +120,7 @@ fn within_bounds<'a>(graph: &Graph, sizes: &'a dyn Fn(Sym) -> i64) -> impl Fn(Sy
 }
 
 fn materialised(program: &Program, value: ValueId) -> bool {
-    !matches!(program.places[value], None | Some(Place::None))
+    !matches!(program.places[value], None | Some(Storage::None))
 }
 
 /// A group computes each operand of its nodes or lists it as an input.
@@ -255,7 +255,7 @@ fn check_states(graph: &Graph, program: &Program) -> Result<()> {
 /// An alias is a reshape of the same bytes, or the result of a group that reads its operand in step.
 fn check_alias(plan: &Plan<'_>, value: ValueId, of: ValueId) -> Result<()> {
     let Plan { graph, program, .. } = *plan;
-    if !materialised(program, of) || matches!(program.places[of], Some(Place::Alias(_))) {
+    if !materialised(program, of) || matches!(program.places[of], Some(Storage::Alias(_))) {
         return fault(format!("{value} is an alias of {of}, which has no place of its own"));
     }
     if plan.content(value) == plan.content(of) {
@@ -343,7 +343,7 @@ fn stays_within(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<
         for value in values {
             let storage = program.storage(value);
             let room = match program.places[storage] {
-                Some(Place::Output(at)) => graph.ty(graph.outputs[at].1),
+                Some(Storage::Output(at)) => graph.ty(graph.outputs[at].1),
                 _ => graph.ty(storage),
             };
             let (bytes, room) = (graph.ty(value).bytes().eval(sizes), room.bytes().eval(sizes));

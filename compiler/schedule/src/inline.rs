@@ -81,7 +81,7 @@ struct Site {
 
 /// How a node's index becomes its operand's.
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Step {
+enum IndexStep {
     Unit(UnitId),
     /// Broadcast to a shape.
     Broadcast(Vec<Dim>),
@@ -91,12 +91,12 @@ enum Step {
 #[derive(Default)]
 struct Sites {
     of: SecondaryMap<ValueId, Vec<Site>>,
-    paths: HashMap<(u32, Step), u32>,
+    paths: HashMap<(u32, IndexStep), u32>,
 }
 
 impl Sites {
     /// Number of the path that continues `from` by `step`; 0 is the empty path.
-    fn path(&mut self, from: u32, step: Step) -> u32 {
+    fn path(&mut self, from: u32, step: IndexStep) -> u32 {
         let next = self.paths.len() as u32 + 1;
         *self.paths.entry((from, step)).or_insert(next)
     }
@@ -205,10 +205,10 @@ impl Grouper<'_> {
 
     /// Where a unit evaluates one of its claimed nodes.
     fn anchored(&self, sites: &mut Sites, node: NodeId, unit: UnitId) -> Site {
-        let mut path = sites.path(0, Step::Unit(unit));
+        let mut path = sites.path(0, IndexStep::Unit(unit));
         if self.units[unit].kind == Some(GroupKind::Rows) {
             // Each node may run in a pass of its own over the row.
-            path = sites.path(path, Step::Operand(node, 0));
+            path = sites.path(path, IndexStep::Operand(node, 0));
         }
         let index = self.graph.ty(self.out(node)).rank() as u32;
         Site { unit, path, repeated: false, count: 1, views: 0, index, strided: false }
@@ -224,8 +224,8 @@ impl Grouper<'_> {
         };
         let step = match self.op(node) {
             Op::Map(_) if self.graph.ty(value).shape == self.graph.ty(out).shape => return site,
-            Op::Map(_) => Step::Broadcast(self.graph.ty(out).shape.clone()),
-            _ => Step::Operand(node, operand),
+            Op::Map(_) => IndexStep::Broadcast(self.graph.ty(out).shape.clone()),
+            _ => IndexStep::Operand(node, operand),
         };
         let path = sites.path(site.path, step);
         let views = site.views + u32::from(self.op(node).is_view());
@@ -341,10 +341,10 @@ mod tests {
     #[test]
     fn paths_are_numbered_by_how_they_are_reached() {
         let mut sites = Sites::default();
-        let a = sites.path(0, Step::Unit(0));
-        let b = sites.path(a, Step::Operand(NodeId::new(3), 0));
-        assert_eq!(sites.path(a, Step::Operand(NodeId::new(3), 0)), b);
-        assert_ne!(sites.path(a, Step::Operand(NodeId::new(3), 1)), b);
-        assert_ne!(sites.path(0, Step::Unit(1)), a);
+        let a = sites.path(0, IndexStep::Unit(0));
+        let b = sites.path(a, IndexStep::Operand(NodeId::new(3), 0));
+        assert_eq!(sites.path(a, IndexStep::Operand(NodeId::new(3), 0)), b);
+        assert_ne!(sites.path(a, IndexStep::Operand(NodeId::new(3), 1)), b);
+        assert_ne!(sites.path(0, IndexStep::Unit(1)), a);
     }
 }

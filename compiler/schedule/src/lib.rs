@@ -115,7 +115,7 @@ impl Group {
 
 /// Where a materialised value lives.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Place {
+pub enum Storage {
     /// Not materialised.
     None,
     /// Graph input number.
@@ -173,7 +173,7 @@ pub enum Scratch {
 pub struct Program {
     pub groups: PrimaryMap<GroupId, Group>,
     pub steps: Vec<Step>,
-    pub places: SecondaryMap<ValueId, Option<Place>>,
+    pub places: SecondaryMap<ValueId, Option<Storage>>,
     /// Where the scratch of a group is, for those that have some; offsets are multiples of [`ALIGN`].
     pub scratch: SecondaryMap<GroupId, Option<Scratch>>,
     /// Blocks that a run allocates.
@@ -272,16 +272,16 @@ pub fn handed_by_bodies(graph: &Graph, node: NodeId) -> BTreeSet<usize> {
 
 impl Program {
     /// Where a value's bytes are, aliases resolved; `None` when it is not materialised.
-    pub fn place(&self, value: ValueId) -> Option<&Place> {
+    pub fn place(&self, value: ValueId) -> Option<&Storage> {
         match self.places[self.storage(value)].as_ref()? {
-            Place::None => None,
+            Storage::None => None,
             place => Some(place),
         }
     }
 
     /// The value whose place holds a value's bytes: itself unless it is an alias.
     pub fn storage(&self, mut value: ValueId) -> ValueId {
-        while let Some(Place::Alias(of)) = self.places[value] {
+        while let Some(Storage::Alias(of)) = self.places[value] {
             value = of;
         }
         value

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use cranelift_entity::{EntitySet, SecondaryMap};
 
 use crate::grouper::Grouping;
-use crate::offsets::{Block, assign};
+use crate::offsets::{ArenaSpan, assign};
 use crate::order::Task;
 use crate::{
-    Bodies, Group, GroupId, GroupKind, HeapBlock, Options, Place, Program, Scratch, Step, aligned,
+    Bodies, Group, GroupId, GroupKind, HeapBlock, Options, Program, Scratch, Step, Storage, aligned,
     control_scratch, estimate, handed,
 };
 use onnxc_ir::error::{Error, Kind, Result, Stage};
@@ -47,7 +47,7 @@ pub(super) fn plan(
     let mut scratch_at: SecondaryMap<NodeId, Option<Scratch>> = SecondaryMap::new();
     for (owner, (offset, size)) in owners.into_iter().zip(offsets) {
         match owner {
-            Owner::Value(value) => program.places[value] = Some(Place::Arena { offset, size }),
+            Owner::Value(value) => program.places[value] = Some(Storage::Arena { offset, size }),
             Owner::Scratch(group) => program.scratch[group] = Some(Scratch::Arena(offset)),
             Owner::Control(node) => scratch_at[node] = Some(Scratch::Arena(offset)),
             // These are in blocks.
@@ -58,7 +58,7 @@ pub(super) fn plan(
     for HeapUse { owner, block, writer, comes, goes } in heap {
         let id = program.heap.push(HeapBlock { bytes: block.bytes, writer });
         match owner {
-            Owner::Value(value) => program.places[value] = Some(Place::Heap(id)),
+            Owner::Value(value) => program.places[value] = Some(Storage::Heap(id)),
             Owner::Scratch(group) => program.scratch[group] = Some(Scratch::Heap(id)),
             Owner::Control(node) => scratch_at[node] = Some(Scratch::Heap(id)),
             Owner::Output => {}
@@ -73,9 +73,9 @@ pub(super) fn plan(
     }
     for (value, data) in graph.values.iter().filter(|&(value, _)| grouping.materialised[value]) {
         let place = match (alias[value], output[value], &data.def) {
-            (Some(_), ..) => Some(Place::Alias(root(&alias, value))),
-            (_, Some(at), _) => Some(Place::Output(at)),
-            (_, _, Def::Input(at)) => Some(Place::Input(*at)),
+            (Some(_), ..) => Some(Storage::Alias(root(&alias, value))),
+            (_, Some(at), _) => Some(Storage::Output(at)),
+            (_, _, Def::Input(at)) => Some(Storage::Input(*at)),
             _ => continue,
         };
         program.places[value] = place;
@@ -106,7 +106,7 @@ fn too_large<'a>(
     graph: &Graph,
     grouping: &Grouping,
     arena: &Dim,
-    blocks: impl Iterator<Item = (&'a Block, &'a Owner)>,
+    blocks: impl Iterator<Item = (&'a ArenaSpan, &'a Owner)>,
 ) -> Error {
     let largest = blocks.max_by_key(|(block, _)| estimate(&block.bytes));
     let (bytes, node) = largest.map_or((Dim::ZERO, None), |(block, owner)| {
@@ -142,7 +142,7 @@ fn place_constants(graph: &Graph, program: &mut Program) {
     for value in used {
         let value = program.storage(value);
         if graph.is_constant(value) {
-            program.places[value] = Some(Place::Constant);
+            program.places[value] = Some(Storage::Constant);
         }
     }
 }
@@ -166,7 +166,7 @@ enum Owner {
 #[derive(Default)]
 struct Blocks {
     /// In the arena.
-    blocks: Vec<Block>,
+    blocks: Vec<ArenaSpan>,
     owners: Vec<Owner>,
     heap: Vec<HeapUse>,
 }
@@ -174,7 +174,7 @@ struct Blocks {
 /// A block that the run allocates.
 struct HeapUse {
     owner: Owner,
-    block: Block,
+    block: ArenaSpan,
     writer: Option<NodeId>,
     /// It comes from the bodies of control flow, which have written to it.
     comes: bool,
@@ -375,7 +375,7 @@ impl<'a> Planner<'a> {
         let mut all = Blocks::default();
         let mut place = |wanted: HeapUse, most: Option<Dim>| match most {
             Some(bytes) => {
-                all.blocks.push(Block { bytes, ..wanted.block });
+                all.blocks.push(ArenaSpan { bytes, ..wanted.block });
                 all.owners.push(wanted.owner);
             }
             None => all.heap.push(wanted),
@@ -391,19 +391,19 @@ impl<'a> Planner<'a> {
                     continue;
                 }
                 let (ty, goes) = (self.graph.ty(value), self.leaves[value]);
-                let block = Block { bytes: ty.bytes(), first: at, last: self.last[value] };
+                let block = ArenaSpan { bytes: ty.bytes(), first: at, last: self.last[value] };
                 let (owner, comes) = (Owner::Value(value), come.contains(&number));
                 let wanted = HeapUse { owner, block, writer: Some(writer), comes, goes };
                 place(wanted, bounds.reserved_for(value).filter(|_| goes.is_none()));
             }
             let Some((owner, bytes, node)) = self.scratch(task, bodies) else { continue };
             let most = bounds.reserved(&bytes);
-            let block = Block { bytes, first: at, last: at };
+            let block = ArenaSpan { bytes, first: at, last: at };
             place(HeapUse { owner, block, writer: Some(node), comes: false, goes: None }, most);
         }
         let end = self.tasks.len();
         for &(value, output) in self.copies.iter().filter(|(_, output)| leaves.contains(output)) {
-            let block = Block { bytes: self.graph.ty(value).bytes(), first: end, last: end };
+            let block = ArenaSpan { bytes: self.graph.ty(value).bytes(), first: end, last: end };
             let (owner, writer) = (Owner::Output, self.graph.producer(value));
             all.heap.push(HeapUse { owner, block, writer, comes: false, goes: Some(output) });
         }
@@ -435,7 +435,7 @@ fn reads_in_step(graph: &Graph, group: &Group, input: ValueId, out: ValueId) -> 
 }
 
 /// The largest sum of sizes live at one task.
-fn bound(blocks: &[Block], tasks: usize) -> Dim {
+fn bound(blocks: &[ArenaSpan], tasks: usize) -> Dim {
     // Copies at the end are one task more.
     let mut change = vec![0i128; tasks + 2];
     for block in blocks {

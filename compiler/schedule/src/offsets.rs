@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 
 /// A block needs `bytes` from task `first` to task `last`, both included.
 #[derive(Clone, Debug)]
-pub(super) struct Block {
+pub(super) struct ArenaSpan {
     pub bytes: Dim,
     pub first: usize,
     pub last: usize,
 }
 
-impl Block {
-    fn meets(&self, other: &Block) -> bool {
+impl ArenaSpan {
+    fn meets(&self, other: &ArenaSpan) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 }
@@ -31,7 +31,7 @@ const MIN_UNIT: i64 = 4 * ALIGN;
 const MAX_FORMULAS: usize = 4;
 
 /// (offset, size) of every block, and the arena's size; all multiples of [`ALIGN`].
-pub(super) fn assign(blocks: &[Block]) -> (Vec<(Dim, Dim)>, Dim) {
+pub(super) fn assign(blocks: &[ArenaSpan]) -> (Vec<(Dim, Dim)>, Dim) {
     let fine = assign_with(blocks, true);
     if blocks.iter().all(|block| block.bytes.is_const()) {
         return fine;
@@ -41,7 +41,7 @@ pub(super) fn assign(blocks: &[Block]) -> (Vec<(Dim, Dim)>, Dim) {
 }
 
 /// Constant blocks first, then (`classes`) the multiples of one polynomial, then slots.
-fn assign_with(blocks: &[Block], classes: bool) -> (Vec<(Dim, Dim)>, Dim) {
+fn assign_with(blocks: &[ArenaSpan], classes: bool) -> (Vec<(Dim, Dim)>, Dim) {
     let mut places = vec![(Dim::ZERO, Dim::ZERO); blocks.len()];
     let (mut groups, mut rest): (Vec<Class>, _) = (Vec::new(), Vec::new());
     for (at, block) in blocks.iter().enumerate() {
@@ -58,7 +58,7 @@ fn assign_with(blocks: &[Block], classes: bool) -> (Vec<(Dim, Dim)>, Dim) {
     groups.sort_by_key(|(polynomial, _)| !polynomial.is_const());
     let mut end = Dim::ZERO;
     for (polynomial, members) in groups {
-        let sized: Vec<(i64, &Block)> = members.iter().map(|&(at, count)| (count, &blocks[at])).collect();
+        let sized: Vec<(i64, &ArenaSpan)> = members.iter().map(|&(at, count)| (count, &blocks[at])).collect();
         let (offsets, total) = pack(&sized);
         for (&(at, count), offset) in members.iter().zip(offsets) {
             let scaled = |by: i64| Dim::from(by) * polynomial.clone();
@@ -98,7 +98,7 @@ const MAX_IMPROVED: usize = 1000;
 
 /// Offsets of blocks of constant sizes, and their end: the best of several orders of best fit, improved by
 /// moving the block that ends last to the front.
-fn pack(blocks: &[(i64, &Block)]) -> (Vec<i64>, i64) {
+fn pack(blocks: &[(i64, &ArenaSpan)]) -> (Vec<i64>, i64) {
     let live = live_bytes(blocks);
     let target = live.iter().copied().max().unwrap_or(0);
     let mut best: Option<(Vec<i64>, i64)> = None;
@@ -123,7 +123,7 @@ fn pack(blocks: &[(i64, &Block)]) -> (Vec<i64>, i64) {
 }
 
 /// Bytes live at each task.
-fn live_bytes(blocks: &[(i64, &Block)]) -> Vec<i64> {
+fn live_bytes(blocks: &[(i64, &ArenaSpan)]) -> Vec<i64> {
     let tasks = blocks.iter().map(|(_, block)| block.last + 1).max().unwrap_or(0);
     let mut live = vec![0i64; tasks];
     for (size, block) in blocks {
@@ -136,7 +136,7 @@ fn live_bytes(blocks: &[(i64, &Block)]) -> Vec<i64> {
 
 /// Orders to place blocks in: the largest, the longest-lived, the two combined, those of the fullest task
 /// first, and by time.
-fn orders(blocks: &[(i64, &Block)], live: &[i64]) -> [Vec<usize>; 5] {
+fn orders(blocks: &[(i64, &ArenaSpan)], live: &[i64]) -> [Vec<usize>; 5] {
     let size = |at: usize| blocks[at].0;
     let length = |at: usize| (blocks[at].1.last - blocks[at].1.first + 1) as i64;
     let fullest = |at: usize| live[blocks[at].1.first..=blocks[at].1.last].iter().copied().max();
@@ -155,7 +155,7 @@ fn orders(blocks: &[(i64, &Block)], live: &[i64]) -> [Vec<usize>; 5] {
 }
 
 /// Places blocks in `order`, each in the smallest gap between those placed that are live with it.
-fn best_fit(blocks: &[(i64, &Block)], order: &[usize]) -> (Vec<i64>, i64) {
+fn best_fit(blocks: &[(i64, &ArenaSpan)], order: &[usize]) -> (Vec<i64>, i64) {
     let mut offsets = vec![0i64; blocks.len()];
     // Placed blocks, by offset.
     let mut placed: Vec<usize> = Vec::with_capacity(blocks.len());
@@ -197,18 +197,18 @@ struct Slot {
 }
 
 impl Slot {
-    fn is_free(&self, block: &Block) -> bool {
+    fn is_free(&self, block: &ArenaSpan) -> bool {
         self.taken.range(..=block.last).next_back().is_none_or(|(_, &last)| last < block.first)
     }
 
-    fn add(&mut self, at: usize, block: &Block) {
+    fn add(&mut self, at: usize, block: &ArenaSpan) {
         self.members.push(at);
         self.taken.insert(block.first, block.last);
     }
 }
 
 /// Places the blocks numbered `rest` in slots from `end` on; gives the new end.
-fn assign_slots(blocks: &[Block], mut rest: Vec<usize>, mut end: Dim, places: &mut [(Dim, Dim)]) -> Dim {
+fn assign_slots(blocks: &[ArenaSpan], mut rest: Vec<usize>, mut end: Dim, places: &mut [(Dim, Dim)]) -> Dim {
     rest.sort_by_cached_key(|&at| (std::cmp::Reverse(estimate(&blocks[at].bytes)), blocks[at].first));
     let mut slots: Vec<Slot> = Vec::new();
     for at in rest {
@@ -279,12 +279,12 @@ mod tests {
     use onnxc_ir::graph::Sym;
     use proptest::prelude::*;
 
-    fn block(bytes: impl Into<Dim>, first: usize, last: usize) -> Block {
-        Block { bytes: bytes.into(), first, last }
+    fn block(bytes: impl Into<Dim>, first: usize, last: usize) -> ArenaSpan {
+        ArenaSpan { bytes: bytes.into(), first, last }
     }
 
     /// Sizes suffice, places are aligned and inside, and blocks that meet do not overlap.
-    fn assert_valid(blocks: &[Block], (places, arena): &(Vec<(Dim, Dim)>, Dim), symbol: i64) {
+    fn assert_valid(blocks: &[ArenaSpan], (places, arena): &(Vec<(Dim, Dim)>, Dim), symbol: i64) {
         let eval = |dim: &Dim| dim.eval(&|_| Some(symbol)).unwrap();
         for (at, (offset, size)) in places.iter().enumerate() {
             assert!(eval(size) >= eval(&blocks[at].bytes));
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_chain_needs_two_buffers() {
-        let blocks: Vec<Block> = (0..10usize).map(|at| block(1000i64, at, at + 1)).collect();
+        let blocks: Vec<ArenaSpan> = (0..10usize).map(|at| block(1000i64, at, at + 1)).collect();
         let plan = assign(&blocks);
         assert_valid(&blocks, &plan, 1);
         assert_eq!(plan.1, Dim::from(2048i64));
@@ -309,13 +309,13 @@ mod tests {
     #[test]
     fn symbolic_chains_reuse_their_bytes() {
         let s = Dim::sym(Sym::new(0));
-        let blocks: Vec<Block> =
+        let blocks: Vec<ArenaSpan> =
             (0..8usize).map(|at| block(s.clone() * Dim::from(4096i64 << (at % 2)), at, at + 1)).collect();
         let plan = assign(&blocks);
         assert_valid(&blocks, &plan, 7);
         assert_eq!(plan.1, s.clone() * Dim::from(12288i64));
         // Small multiples are not rounded up to the alignment for every unit of the symbol.
-        let blocks: Vec<Block> =
+        let blocks: Vec<ArenaSpan> =
             (0..8usize).map(|at| block(s.clone() * Dim::from(4i64), at, at + 1)).collect();
         let plan = assign(&blocks);
         assert_valid(&blocks, &plan, 7);
@@ -327,7 +327,7 @@ mod tests {
     fn sizes_of_their_own_take_turns() {
         for live in [2usize, 100] {
             let size = |at: usize| Dim::sym(Sym::new(at)) * Dim::from(8i64);
-            let blocks: Vec<Block> = (0..200).map(|at| block(size(at), at, at + live)).collect();
+            let blocks: Vec<ArenaSpan> = (0..200).map(|at| block(size(at), at, at + live)).collect();
             let plan = assign(&blocks);
             assert_valid(&blocks, &plan, 7);
             let slots = plan.1.eval(&|_| Some(7)).unwrap() / ALIGN;
@@ -342,7 +342,7 @@ mod tests {
             spec in prop::collection::vec((0i64..5000, 0usize..30, 0usize..6, 0u8..3), 1..40),
         ) {
             let s = Dim::sym(Sym::new(0));
-            let blocks: Vec<Block> = spec
+            let blocks: Vec<ArenaSpan> = spec
                 .iter()
                 .map(|&(size, first, length, kind)| match kind {
                     0 => block(size, first, first + length),
@@ -354,7 +354,7 @@ mod tests {
             for symbol in [1, 2, 7, 64] {
                 assert_valid(&blocks, &plan, symbol);
             }
-            let fixed: Vec<Block> = blocks.into_iter().filter(|block| block.bytes.is_const()).collect();
+            let fixed: Vec<ArenaSpan> = blocks.into_iter().filter(|block| block.bytes.is_const()).collect();
             let plan = assign(&fixed);
             let live = |at: usize| -> i64 {
                 let at_once = fixed.iter().filter(|block| block.first <= at && at <= block.last);

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::{GroupId, GroupKind, Place, Program, Scratch, Step};
+use crate::{GroupId, GroupKind, Program, Scratch, Step, Storage};
 use onnxc_ir::graph::{Dim, Graph, ValueId};
 
 /// Numbers about a program; bodies are counted in.
@@ -71,8 +71,8 @@ impl Program {
             }
             for (_, place) in program.places.iter() {
                 match place {
-                    Some(Place::Arena { .. }) => stats.buffers += 1,
-                    Some(Place::Alias(_)) => stats.aliases += 1,
+                    Some(Storage::Arena { .. }) => stats.buffers += 1,
+                    Some(Storage::Alias(_)) => stats.aliases += 1,
                     _ => {}
                 }
             }
@@ -172,13 +172,13 @@ impl Program {
     fn placed(&self, value: ValueId, graph: Option<&Graph>) -> String {
         let mut text = value.to_string();
         match &self.places[value] {
-            None | Some(Place::None) => text.push_str(" nowhere"),
-            Some(Place::Input(at)) => text.push_str(&format!(" input {at}")),
-            Some(Place::Output(at)) => text.push_str(&format!(" output {at}")),
-            Some(Place::Constant) => text.push_str(" constant"),
-            Some(Place::Arena { offset, size }) => text.push_str(&format!(" [{offset} +{size}]")),
-            Some(Place::Heap(block)) => text.push_str(&format!(" in {block}")),
-            Some(Place::Alias(of)) => text.push_str(&format!(" in {of}")),
+            None | Some(Storage::None) => text.push_str(" nowhere"),
+            Some(Storage::Input(at)) => text.push_str(&format!(" input {at}")),
+            Some(Storage::Output(at)) => text.push_str(&format!(" output {at}")),
+            Some(Storage::Constant) => text.push_str(" constant"),
+            Some(Storage::Arena { offset, size }) => text.push_str(&format!(" [{offset} +{size}]")),
+            Some(Storage::Heap(block)) => text.push_str(&format!(" in {block}")),
+            Some(Storage::Alias(of)) => text.push_str(&format!(" in {of}")),
         }
         if let Some(graph) = graph {
             text.push_str(&format!(": {}", graph.ty(value)));

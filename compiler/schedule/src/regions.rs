@@ -41,8 +41,8 @@ impl Grouper<'_> {
     }
 
     /// The anchor and the longest run of elementwise nodes of its shape after it, such that only the last
-    /// value is read elsewhere. Reshapes between them may add and remove axes of size 1. Readers join in topological order, so no operand from outside can depend on a
-    /// node inside.
+    /// value is read elsewhere. Reshapes between them may add and remove axes of size 1. Readers join in topological order, so no operand
+    /// from outside can depend on a node inside.
     fn epilogue(&self, anchor: NodeId) -> Vec<NodeId> {
         let shape = self.long_axes(self.out(anchor));
         let mut nodes = vec![anchor];

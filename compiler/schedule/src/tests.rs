@@ -280,7 +280,7 @@ fn outputs_are_computed_in_place_or_copied() {
     assert_eq!(copies, [1, 2, 3]);
     assert_eq!(program.arena, Dim::ZERO);
     let flat = g.outputs[0].1;
-    assert_eq!(program.places[program.storage(flat)], Some(Place::Output(0)));
+    assert_eq!(program.places[program.storage(flat)], Some(Storage::Output(0)));
     assert_eq!(program.stats().copies, 3);
     assert!(program.text(&g).contains("map (v1 output 0: f32[4, 6]) = {exp n0}"), "{}", program.text(&g));
 }
@@ -398,8 +398,8 @@ fn what_data_size_is_placed_by_its_bound_or_allocated() {
     let g = onnxc_ir::graph::parse::parse(LATE).unwrap();
     let program = planned(&g);
     let place = |value: u32| program.places[ValueId::from_u32(value)].clone();
-    assert!(matches!(place(7), Some(Place::Heap(_))), "{}", program.text(&g));
-    assert!(matches!(place(10), Some(Place::Arena { .. })), "{}", program.text(&g));
+    assert!(matches!(place(7), Some(Storage::Heap(_))), "{}", program.text(&g));
+    assert!(matches!(place(10), Some(Storage::Arena { .. })), "{}", program.text(&g));
     assert_eq!(program.heap.values().map(|block| block.bytes.to_string()).collect::<Vec<_>>(), ["s1*8"]);
     program.arena.visit_symbols(&mut |sym| assert_eq!(sym.as_u32(), 0, "{}", program.arena));
     let broken = |change: &dyn Fn(&mut Program)| {
@@ -418,7 +418,7 @@ fn what_data_size_is_placed_by_its_bound_or_allocated() {
     assert!(broken(&|program| program.steps.rotate_right(1)).len() > 1);
     assert!(broken(&|program| program.steps.swap(allocate, release)).contains("h0"));
     let small = |program: &mut Program| {
-        if let Some(Place::Arena { size, .. }) = &mut program.places[ValueId::from_u32(10)] {
+        if let Some(Storage::Arena { size, .. }) = &mut program.places[ValueId::from_u32(10)] {
             *size = Dim::from(64i64);
         }
     };
@@ -447,7 +447,7 @@ fn views_are_used_when_their_sizes_are_known() {
     let g = onnxc_ir::graph::parse::parse(VIEWED).unwrap();
     let program = planned(&g);
     let [exponential, view] = [2, 4].map(ValueId::from_u32);
-    assert!(matches!(program.places[exponential], Some(Place::Arena { .. })), "{}", program.text(&g));
+    assert!(matches!(program.places[exponential], Some(Storage::Arena { .. })), "{}", program.text(&g));
     let broken = |change: &dyn Fn(&mut Program)| {
         let mut program = program.clone();
         change(&mut program);
@@ -455,7 +455,7 @@ fn views_are_used_when_their_sizes_are_known() {
     };
     // Computed in the output.
     let late = broken(&|program| {
-        program.places[exponential] = Some(Place::Output(0));
+        program.places[exponential] = Some(Storage::Output(0));
         program.steps.retain(|step| !matches!(step, Step::Copy { .. }));
         assert_eq!(program.storage(view), exponential);
     });
@@ -606,11 +606,11 @@ fn the_checker_finds_broken_plans() {
         check(&g, &program).unwrap_err().message
     };
     let arena: Vec<ValueId> =
-        good.places.keys().filter(|&v| matches!(good.places[v], Some(Place::Arena { .. }))).collect();
+        good.places.keys().filter(|&v| matches!(good.places[v], Some(Storage::Arena { .. }))).collect();
     // All at offset 0: something is overwritten.
     let message = broken(&|program| {
         for &value in &arena {
-            if let Some(Place::Arena { offset, .. }) = &mut program.places[value] {
+            if let Some(Storage::Arena { offset, .. }) = &mut program.places[value] {
                 *offset = Dim::ZERO;
             }
         }
@@ -620,7 +620,7 @@ fn the_checker_finds_broken_plans() {
     assert!(broken(&|program| program.steps.reverse()).contains("does not hold"));
     assert!(broken(&|program| drop(program.steps.pop())).contains("runs 0 times"));
     let misaligned = |program: &mut Program| {
-        if let Some(Place::Arena { offset, .. }) = &mut program.places[arena[0]] {
+        if let Some(Storage::Arena { offset, .. }) = &mut program.places[arena[0]] {
             *offset = offset.clone() + Dim::from(4i64);
         }
         program.arena = program.arena.clone() + Dim::from(64i64);
@@ -634,7 +634,7 @@ fn the_checker_finds_broken_plans() {
     // A softmax may not overwrite its operand: it reads whole rows.
     let rows = good.groups.values().find(|group| group.kind == GroupKind::Rows).unwrap();
     let alias = |program: &mut Program| {
-        program.places[rows.outputs[0]] = Some(Place::Alias(rows.inputs[0]));
+        program.places[rows.outputs[0]] = Some(Storage::Alias(rows.inputs[0]));
     };
     assert!(broken(&alias).contains("over its operand"));
 }
@@ -695,7 +695,7 @@ fn what_is_handed_over_and_bounded_is_copied_into_its_block() {
     });
     let body = &bodies.unwrap()[0];
     let place = body.places[ValueId::from_u32(5)].clone();
-    assert!(matches!(place, Some(Place::Arena { .. })), "{}", program.text(&g));
+    assert!(matches!(place, Some(Storage::Arena { .. })), "{}", program.text(&g));
     assert!(body.handed.contains_key(&2), "{}", program.text(&g));
 }
 

@@ -157,7 +157,7 @@ pub struct ModelArgs {
     /// Channels per block of a model that ONNX Runtime saved in the blocked layout of its machine, if the weights do not show it:
     /// 16 for x86-64 with AVX-512 and aarch64, 8 for others
     #[arg(long, value_name = "CHANNELS")]
-    pub nchwc_block: Option<Block>,
+    pub nchwc_block: Option<BlockSize>,
     /// Keep a tensor in the caller's memory between runs: INPUT=OUTPUT, with :AXIS if it grows along several axes; INPUT for one that
     /// runs only read; `auto` finds both by their names
     #[arg(long, value_name = "PAIR|INPUT|auto")]
@@ -321,7 +321,7 @@ pub struct CompileArgs {
 
 /// Channels to a block of the layout `com.microsoft.nchwc`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Block {
+pub enum BlockSize {
     #[value(name = "8")]
     Eight = 8,
     #[value(name = "16")]

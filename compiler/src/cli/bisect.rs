@@ -111,7 +111,7 @@ impl Default for Parts<'_> {
 
 /// One line of the report.
 #[derive(Debug)]
-struct Row {
+struct StageRow {
     stage: &'static str,
     name: String,
     /// The largest distance of an element by the largest magnitude of its tensor, over what the stage gives.
@@ -123,7 +123,7 @@ struct Row {
 
 #[derive(Debug, Default)]
 struct Report {
-    rows: Vec<Row>,
+    rows: Vec<StageRow>,
     /// The first row whose error is not allowed.
     culprit: Option<usize>,
 }
@@ -136,7 +136,7 @@ impl Report {
             self.culprit = Some(self.rows.len());
         }
         let about = if is_wrong { about() } else { String::new() };
-        self.rows.push(Row { stage, name: name.to_string(), error, allowed, about });
+        self.rows.push(StageRow { stage, name: name.to_string(), error, allowed, about });
     }
 }
 
@@ -149,7 +149,7 @@ impl std::fmt::Display for Report {
         }
         match self.culprit.map(|at| &self.rows[at]) {
             None => write!(f, "no stage differs from the reference"),
-            Some(Row { stage, name, error, allowed, about }) => write!(
+            Some(StageRow { stage, name, error, allowed, about }) => write!(
                 f,
                 "first difference: {stage} `{name}`, an error of {error:.3e} where {allowed:.1e} is allowed{about}"
             ),

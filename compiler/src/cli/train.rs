@@ -12,7 +12,7 @@ use crate::cli::session::{
 };
 use crate::cli::{data, files, output};
 use crate::files::{Mapped, io_error};
-use crate::native::{self, ALIGNMENT, Block, Call, Memory};
+use crate::native::{self, ALIGNMENT, Call, GuardedBlock, Memory};
 use onnxc_import::training::Role;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{Graph, Tensor};
@@ -85,7 +85,7 @@ fn train(args: &RunArgs, loaded: &Loaded) -> Result<()> {
 }
 
 /// The state that training begins with: that of a file, or of the initializations.
-fn begin(args: &RunArgs, loaded: &Loaded) -> Result<Option<Block>> {
+fn begin(args: &RunArgs, loaded: &Loaded) -> Result<Option<GuardedBlock>> {
     let model = loaded.model()?;
     let mut state = None;
     if !loaded.graph.states.is_empty() {
@@ -128,7 +128,7 @@ fn call(
     loaded: &Loaded,
     entry: &LoadedEntry,
     inputs: &[Option<Tensor>],
-    state: Option<&mut Block>,
+    state: Option<&mut GuardedBlock>,
     seed: u64,
 ) -> Result<Vec<Tensor>> {
     let mut all = inputs.to_vec();

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use onnxc_runtime_support::abi;
 
-use super::{Block, Memory, no_memory, usage};
+use super::{GuardedBlock, Memory, no_memory, usage};
 use onnxc_ir::borders;
 use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::{DType, Tensor};
@@ -17,11 +17,11 @@ pub struct Buffer {
     pub rank: usize,
     /// `None` for an input that is left to its default, for an output that no run has allocated yet, and where there
     /// are no elements and nothing else is said by NULL.
-    pub data: Option<Block>,
+    pub data: Option<GuardedBlock>,
     /// An output that every run allocates.
     pub late: bool,
     /// What the data of an input refer to.
-    texts: Option<Block>,
+    texts: Option<GuardedBlock>,
 }
 
 impl Buffer {
@@ -93,7 +93,7 @@ impl Buffer {
     }
 
     /// Memory for the data: only as aligned as the ABI asks for.
-    fn block(&self, memory: Memory, what: &str, bytes: usize) -> Result<Block> {
+    fn block(&self, memory: Memory, what: &str, bytes: usize) -> Result<GuardedBlock> {
         let alignment = self.dtype.size().min(8);
         memory.block(bytes, alignment).ok_or_else(|| no_memory(what, bytes))
     }
@@ -111,7 +111,7 @@ impl Buffer {
     pub fn tensor(&self) -> Result<Tensor> {
         let dims = self.dims.iter().take(self.rank);
         let sizes: Option<Vec<usize>> = dims.map(|&size| usize::try_from(size).ok()).collect();
-        let data = self.data.as_ref().map_or(&[][..], Block::contents);
+        let data = self.data.as_ref().map_or(&[][..], GuardedBlock::contents);
         let bits = sizes.as_ref().and_then(|sizes| {
             let bits = self.dtype.bits() as usize;
             sizes.iter().try_fold(bits, |product, &size| product.checked_mul(size))

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard};
 
-use super::{ALIGNMENT, Block, Memory};
+use super::{ALIGNMENT, GuardedBlock, Memory};
 use onnxc_ir::error::{Error, Result, Stage};
 
 /// What runs have allocated: blocks by their addresses.
 pub struct Heap {
     memory: Memory,
-    blocks: Mutex<HashMap<usize, Block>>,
+    blocks: Mutex<HashMap<usize, GuardedBlock>>,
     /// The first fault of a caller.
     fault: Mutex<Option<String>>,
 }
@@ -20,7 +20,7 @@ impl Heap {
         Heap { memory, blocks: Mutex::default(), fault: Mutex::default() }
     }
 
-    pub fn blocks(&self) -> MutexGuard<'_, HashMap<usize, Block>> {
+    pub fn blocks(&self) -> MutexGuard<'_, HashMap<usize, GuardedBlock>> {
         self.blocks.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 

@@ -44,13 +44,13 @@ impl Memory {
     pub const PLAIN: Memory = Memory { placement: Placement::Plain, poison: 0 };
 
     /// `bytes` at a multiple of `alignment`, a power of two up to 64; `None` if the system has no such memory.
-    pub fn block(self, bytes: usize, alignment: usize) -> Option<Block> {
+    pub fn block(self, bytes: usize, alignment: usize) -> Option<GuardedBlock> {
         debug_assert!(alignment.is_power_of_two() && alignment <= ALIGNMENT);
         let (mut whole, start) = match self.placement {
             Placement::Plain => {
                 // SAFETY: a model reads of its buffers what it has written, and fills outputs before anyone reads them.
                 let whole = Whole::Heap(unsafe { AlignedBytes::unset(bytes)? });
-                return Some(Block { whole, start: 0, bytes, poison: self.poison });
+                return Some(GuardedBlock { whole, start: 0, bytes, poison: self.poison });
             }
             Placement::Heap => (Whole::Heap(AlignedBytes::new(bytes.checked_add(BEHIND)?)?), 0),
             placement => {
@@ -63,7 +63,7 @@ impl Memory {
             }
         };
         whole.fill(self.poison);
-        Some(Block { whole, start, bytes, poison: self.poison })
+        Some(GuardedBlock { whole, start, bytes, poison: self.poison })
     }
 }
 
@@ -74,7 +74,7 @@ pub const ALIGNMENT: usize = 64;
 const BEHIND: usize = 64;
 
 /// One buffer.
-pub struct Block {
+pub struct GuardedBlock {
     whole: Whole,
     /// Where the buffer begins in `whole`.
     start: usize,
@@ -82,7 +82,7 @@ pub struct Block {
     poison: u8,
 }
 
-impl Block {
+impl GuardedBlock {
     pub fn bytes(&self) -> usize {
         self.bytes
     }

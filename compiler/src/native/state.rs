@@ -2,14 +2,14 @@
 
 use onnxc_runtime_support::{Status, abi};
 
-use super::{ALIGNMENT, Block, Memory, Model, no_memory, usage};
+use super::{ALIGNMENT, GuardedBlock, Memory, Model, no_memory, usage};
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::{DType, Tensor};
 use onnxc_object::host::block::StateTensor;
 
 /// A state block, and what it held at first.
 pub struct States {
-    block: Block,
+    block: GuardedBlock,
     dims: [i64; 1],
     states: Vec<StateTensor>,
     first: Vec<u8>,
@@ -61,7 +61,7 @@ impl States {
         Ok(all)
     }
 
-    pub fn block(&self) -> &Block {
+    pub fn block(&self) -> &GuardedBlock {
         &self.block
     }
 

@@ -67,8 +67,8 @@ fn block_of(extent: i64) -> Option<i64> {
 /// Extents from which on a transposing nest turns squares, which costs more than it brings where they are small.
 const LEAST_SQUARED: i64 = 8;
 
-/// Side of the squares that a transposing nest turns, of elements of `bytes` bytes, where it gains by them: the extents, if known, are those
-/// of the axis that lies in memory and of the innermost loop. A row is a line of the cache, but for elements that are so small that
+/// Side of the squares that a transposing nest turns, of elements of `bytes` bytes, where it gains by them: the extents, if known, are
+/// those of the axis that lies in memory and of the innermost loop. A row is a line of the cache, but for elements that are so small that
 /// a square has many.
 pub fn square(bytes: usize, outer: Option<i64>, inner: Option<i64>) -> Option<usize> {
     let is_long = |extent: Option<i64>| extent.is_none_or(|extent| extent >= LEAST_SQUARED);

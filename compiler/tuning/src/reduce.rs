@@ -143,7 +143,7 @@ pub struct SharedRows {
 
 /// A reduction that keeps the last axis: the block of results in registers.
 #[derive(Clone, Debug)]
-pub struct Block {
+pub struct ChannelBlock {
     /// Innermost reduced axes whose elements are written out rather than in loops.
     pub written_out: usize,
     /// Neighbouring positions of the axis before the last one.
@@ -158,8 +158,8 @@ pub struct Block {
     pub sum_terms: Option<i64>,
 }
 
-impl Block {
-    pub fn choose(facts: &Facts<'_>, pick: &mut Picker<'_>) -> Result<Block> {
+impl ChannelBlock {
+    pub fn choose(facts: &Facts<'_>, pick: &mut Picker<'_>) -> Result<ChannelBlock> {
         let choices = facts.written_out();
         let allowed = choices.iter().map(|choice| choice.1).collect();
         let why = "1 for loops over the reduced elements, or those of the innermost axes, written out";
@@ -191,7 +191,7 @@ impl Block {
         // What is written out is short enough.
         let terms = if written_out == facts.reduced.len() { Terms::Exact } else { facts.terms };
         let sum_terms = terms.of_part(pick)?;
-        Ok(Block { written_out, positions, vectors, channels, parts, sum_terms })
+        Ok(ChannelBlock { written_out, positions, vectors, channels, parts, sum_terms })
     }
 
     /// Numbers of positions that are computed together, in turn, each as often as there is room for.

@@ -176,7 +176,7 @@ fn the_tiles_of_a_processor_are_for_enough_work() {
 
 #[test]
 fn rows_of_windows_stay_in_a_cache() {
-    use super::reduce::{Block, Facts, SharedRows, Terms};
+    use super::reduce::{ChannelBlock, Facts, SharedRows, Terms};
     let target = target("x86-64-v3");
     let blocks = |size: usize, columns: Option<usize>, rows: Dim, channels| {
         let facts = Facts {
@@ -192,7 +192,8 @@ fn rows_of_windows_stay_in_a_cache() {
             rows: Some(rows).filter(|rows| *rows != Dim::ONE),
             channels,
         };
-        let Block { channels, parts, .. } = with("", |pick| Block::choose(&facts, pick)).unwrap().0;
+        let ChannelBlock { channels, parts, .. } =
+            with("", |pick| ChannelBlock::choose(&facts, pick)).unwrap().0;
         (channels, parts)
     };
     // Half of 32 KiB: 85 channels of three rows of 16 columns, 24 of 56 columns.

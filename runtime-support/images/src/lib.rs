@@ -3,8 +3,8 @@
 //!
 //! The decoders take memory from the process, not from the caller's allocator: libraries do so. What they take is estimated
 //! before they take it, bounded by [`image::LIMIT`] and given back before a function returns. Their work is bounded too, by the
-//! pixels and by the bytes of the stream ([`fault::Fault::Work`]), and they end early where the run is cancelled ([`watch`]). A panic in a library ends in a status, not in the caller; in a
-//! program that is built to abort on panics it ends the process.
+//! pixels and by the bytes of the stream ([`fault::Fault::Work`]), and they end early where the run is cancelled ([`watch`]). A panic in a
+//! library ends in a status, not in the caller; in a program that is built to abort on panics it ends the process.
 
 mod bmp;
 mod calls;

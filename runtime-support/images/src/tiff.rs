@@ -124,7 +124,8 @@ const DEFLATE: usize = 8;
 const OLD_DEFLATE: usize = 32946;
 const PACK_BITS: usize = 32773;
 
-/// The bytes that lists take, and those of all chunks; fails where there are more strips or tiles, or more bytes in them, than the stream has.
+/// The bytes that lists take, and those of all chunks; fails where there are more strips or tiles, or more bytes in them, than the stream
+/// has.
 fn chunks(directory: &Directory<'_>, bytes: usize) -> Result<(usize, usize), Fault> {
     let mut stored = 0usize;
     for (places, sizes) in

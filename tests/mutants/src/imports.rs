@@ -27,6 +27,18 @@ fn modules(folder: &Path, prefix: &str, found: &mut Modules) {
     }
 }
 
+/// The files of Rust beneath a folder, but for those of tests and those that are generated.
+///
+/// # Panics
+///
+/// Where a folder cannot be read.
+pub fn modules_of(folder: &Path) -> Vec<PathBuf> {
+    let mut all = BTreeMap::new();
+    modules(folder, "", &mut all);
+    let is_read = |module: &String| !is_test(module) && !module.split('/').any(|part| part == "generated");
+    all.into_iter().filter(|(module, _)| is_read(module)).map(|(_, file)| file).collect()
+}
+
 fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")

@@ -37,7 +37,8 @@ struct Args {
     /// Seconds of an engine in a round
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     seconds: f64,
-    /// Folder for benchmarks.md, benchmarks.svg and benchmarks.json, for accuracy.md and accuracy.json, for defaults.json, or for gemm.md and gemm.json (default: target/bench)
+    /// Folder for benchmarks.md, benchmarks.svg and benchmarks.json, for accuracy.md and accuracy.json, for defaults.json, or for gemm.md
+    /// and gemm.json (default: target/bench)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Engines to compare with: onnxruntime, openvino, both or none

@@ -1,5 +1,5 @@
-//! Compiles a model, holds it against every data set beside it, and checks what the C ABI promises. Exit code 0 if all outputs are as expected; 1 with a
-//! line that says why not, which begins with `unsupported: ` if the model needs what onnxc does not support yet.
+//! Compiles a model, holds it against every data set beside it, and checks what the C ABI promises. Exit code 0 if all outputs are as
+//! expected; 1 with a line that says why not, which begins with `unsupported: ` if the model needs what onnxc does not support yet.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

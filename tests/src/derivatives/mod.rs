@@ -77,8 +77,8 @@ fn is_derivable(dtype: Option<DType>) -> bool {
     matches!(dtype, Some(DType::F16 | DType::F32 | DType::F64))
 }
 
-/// The model with derivatives in place of its outputs: of each float output its squares, then for each of these the derivatives of their sum by
-/// each float input. Gives the model, and how many there are of both.
+/// The model with derivatives in place of its outputs: of each float output its squares, then for each of these the derivatives of their
+/// sum by each float input. Gives the model, and how many there are of both.
 pub fn differentiated(model: &ModelProto) -> Result<(ModelProto, usize, usize), Skip> {
     let mut model = model.clone();
     let Some(graph) = &mut model.graph else { return Err(Skip::Not("no graph".into())) };

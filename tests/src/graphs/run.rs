@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
 use std::sync::Mutex;
 
-use onnxc::native::{ALIGNMENT, Block, Memory, Model, Models, Placement};
+use onnxc::native::{ALIGNMENT, GuardedBlock, Memory, Model, Models, Placement};
 use onnxc_ir::borders;
 use onnxc_ir::graph::{DType, Tensor};
 use onnxc_runtime_support::{Options as RunOptions, Status, abi};
@@ -91,7 +91,7 @@ fn refused(status: i32, message: String) -> Ending {
 /// What a run allocates.
 struct Heap {
     memory: Memory,
-    blocks: Mutex<HashMap<usize, Block>>,
+    blocks: Mutex<HashMap<usize, GuardedBlock>>,
     fault: Mutex<Option<String>>,
 }
 
@@ -120,9 +120,9 @@ unsafe extern "C" fn release(heap: *mut c_void, memory: *mut c_void, bytes: usiz
 
 /// A tensor of the caller.
 struct Buffer {
-    data: Option<Block>,
+    data: Option<GuardedBlock>,
     /// What the elements of an input of strings refer to.
-    texts: Option<Block>,
+    texts: Option<GuardedBlock>,
     dtype: i32,
     dims: Vec<i64>,
 }
@@ -156,7 +156,7 @@ impl Buffer {
         Some(Buffer { data, texts: None, dtype: info.dtype, dims })
     }
 
-    fn blocks(&self) -> impl Iterator<Item = &Block> {
+    fn blocks(&self) -> impl Iterator<Item = &GuardedBlock> {
         self.data.iter().chain(&self.texts)
     }
 
@@ -164,7 +164,7 @@ impl Buffer {
     fn result(&self) -> Option<Output> {
         let shape: Option<Vec<usize>> = self.dims.iter().map(|&size| usize::try_from(size).ok()).collect();
         let bytes = output_bytes(self.dtype, &shape?);
-        let data = self.data.as_ref().map_or(&[][..], Block::contents);
+        let data = self.data.as_ref().map_or(&[][..], GuardedBlock::contents);
         let own = data.get(..bytes)?;
         let data = match self.dtype == DType::Str.to_onnx() {
             true => framed(
@@ -176,7 +176,7 @@ impl Buffer {
     }
 
     fn descriptor(&mut self) -> abi::Tensor {
-        let bytes = self.data.as_ref().map_or(0, Block::bytes);
+        let bytes = self.data.as_ref().map_or(0, GuardedBlock::bytes);
         let data = self.data.as_mut().filter(|_| bytes > 0);
         abi::Tensor {
             data: data.map_or(std::ptr::null_mut(), |data| data.as_mut_ptr().cast()),
@@ -193,7 +193,7 @@ fn text_bytes(tensor: &Tensor) -> usize {
 }
 
 /// The texts of a tensor put into `block`; gives the address and the length of each.
-fn views(tensor: &Tensor, block: &mut Block) -> Vec<u8> {
+fn views(tensor: &Tensor, block: &mut GuardedBlock) -> Vec<u8> {
     let (mut views, mut at, first) = (Vec::new(), 0, block.as_mut_ptr().addr());
     for text in tensor.texts() {
         block.contents_mut()[at..][..text.len()].copy_from_slice(&text);
@@ -242,7 +242,7 @@ fn call(
     model: Model<'_>,
     mut inputs: Vec<Buffer>,
     mut outputs: Vec<Buffer>,
-    mut workspace: Block,
+    mut workspace: GuardedBlock,
     memory: Memory,
 ) -> Ending {
     let heap = Heap { memory, blocks: Mutex::default(), fault: Mutex::default() };
@@ -291,11 +291,12 @@ fn call(
         return Ending::Broken("a run wrote to an input".to_string());
     }
     let mut around = inputs.iter().chain(&outputs).flat_map(Buffer::blocks);
-    if !around.all(Block::is_intact) || !workspace.is_intact() {
+    if !around.all(GuardedBlock::is_intact) || !workspace.is_intact() {
         return Ending::Broken("a run wrote around a buffer".to_string());
     }
     if status != Status::OK {
-        let untouched = outputs.iter().filter_map(|output| output.data.as_ref()).all(Block::is_untouched);
+        let untouched =
+            outputs.iter().filter_map(|output| output.data.as_ref()).all(GuardedBlock::is_untouched);
         return Ending::Refused { status: status.0, message: text(&message), untouched };
     }
     match outputs.iter().map(Buffer::result).collect::<Option<Vec<Output>>>() {

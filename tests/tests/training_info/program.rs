@@ -1,7 +1,7 @@
 //! Programs of a model with its training in this process, and the state that they share.
 
 use onnxc::cli::session::{Loaded, LoadedEntry};
-use onnxc::native::{self, Block, Call, Memory, Model};
+use onnxc::native::{self, Call, GuardedBlock, Memory, Model};
 use onnxc_ir::graph::{DType, Graph, Tensor};
 use onnxc_ir::interp;
 use onnxc_runtime_support::{Options as RunOptions, Status};
@@ -24,7 +24,7 @@ pub fn entry<'l>(loaded: &'l Loaded, suffix: &str) -> Program<'l> {
 }
 
 /// The state block of a caller.
-pub struct State(pub Block);
+pub struct State(pub GuardedBlock);
 
 impl State {
     pub fn new(own: &Program<'_>) -> State {

@@ -4,7 +4,7 @@ use cranelift_codegen::CompiledCode;
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_codegen::isa::unwind::{UnwindInfo, UnwindInfoKind, UnwindInst};
 use onnxc_machine::target::{Dwarf, Records};
-use onnxc_machine::unwind::{Does, END, FRAME_POINTER, Step, WORD, arm64, dwarf, x64};
+use onnxc_machine::unwind::{Does, END, FRAME_POINTER, PrologueStep, WORD, arm64, dwarf, x64};
 
 /// The record of a function that Cranelift compiled, empty where the target has none.
 pub fn of_compiled(
@@ -38,11 +38,11 @@ pub fn of_compiled(
 
 /// Cranelift points the frame pointer at what it has pushed, and saves registers below: as if it had lowered the stack pointer to the
 /// lowest of these first.
-fn steps(compiled: &CompiledCode, push: Does) -> Result<Vec<Step>, String> {
-    let mut steps: Vec<Step> = vec![];
+fn steps(compiled: &CompiledCode, push: Does) -> Result<Vec<PrologueStep>, String> {
+    let mut steps: Vec<PrologueStep> = vec![];
     for &(end, ref inst) in &compiled.buffer.unwind_info {
         let is_pointed = steps.iter().any(|step| matches!(step.does, Does::Point(_)));
-        let mut does = |does| steps.push(Step { end, does });
+        let mut does = |does| steps.push(PrologueStep { end, does });
         match *inst {
             UnwindInst::PushFrameRegs { .. } => does(push),
             UnwindInst::DefineNewFrame { offset_downward_to_clobbers, .. } => {

@@ -52,7 +52,7 @@ pub struct Needs {
 
 /// Where a value is. Registers by their number in the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum Location {
     Int(u8),
     Vec(u8),
     Mask(u8),
@@ -61,22 +61,22 @@ pub enum Place {
 }
 
 /// What a block does next.
-pub enum Step<'a> {
+pub enum Action<'a> {
     Move {
-        from: Place,
-        to: Place,
+        from: Location,
+        to: Location,
     },
     /// `places` are those of the uses, of the base of the operand in memory, and of the result, as far as
     /// there are any.
     Inst {
         inst: &'a Inst,
-        places: Vec<Place>,
+        places: Vec<Location>,
         /// Of the vectors for what is in between.
-        temps: Vec<Place>,
+        temps: Vec<Location>,
     },
     End {
         end: &'a End,
-        places: Vec<Place>,
+        places: Vec<Location>,
     },
 }
 
@@ -101,14 +101,14 @@ pub fn allocate<'a>(
 }
 
 impl<'a> Allocated<'a> {
-    pub fn steps(&self, block: BlockId) -> Result<Vec<Step<'a>>, String> {
+    pub fn steps(&self, block: BlockId) -> Result<Vec<Action<'a>>, String> {
         let block = regalloc2::Block::new(block.index());
         let mut steps = vec![];
         for item in self.output.block_insts_and_edits(&self.program, block) {
             match item {
                 InstOrEdit::Edit(&Edit::Move { from, to }) => {
                     if from != to {
-                        steps.push(Step::Move { from: place(from)?, to: place(to)? });
+                        steps.push(Action::Move { from: place(from)?, to: place(to)? });
                     }
                 }
                 InstOrEdit::Inst(index) => {
@@ -119,9 +119,9 @@ impl<'a> Allocated<'a> {
                         Source::Entry => {}
                         Source::Inst(inst) => {
                             let temps = places.split_off(places.len() - needs.temps);
-                            steps.push(Step::Inst { inst, places, temps });
+                            steps.push(Action::Inst { inst, places, temps });
                         }
-                        Source::End(end) => steps.push(Step::End { end, places }),
+                        Source::End(end) => steps.push(Action::End { end, places }),
                     }
                 }
             }
@@ -161,14 +161,14 @@ impl<'a> Allocated<'a> {
     }
 }
 
-fn place(allocation: Allocation) -> Result<Place, String> {
+fn place(allocation: Allocation) -> Result<Location, String> {
     match (allocation.kind(), allocation.as_reg(), allocation.as_stack()) {
         (AllocationKind::Reg, Some(reg), _) => Ok(match (reg.class(), reg.hw_enc() as u8) {
-            (RegClass::Int, number) => Place::Int(number),
-            (RegClass::Float, number) => Place::Vec(number),
-            (RegClass::Vector, number) => Place::Mask(number),
+            (RegClass::Int, number) => Location::Int(number),
+            (RegClass::Float, number) => Location::Vec(number),
+            (RegClass::Vector, number) => Location::Mask(number),
         }),
-        (AllocationKind::Stack, _, Some(slot)) => Ok(Place::Spill(slot.index() as u32)),
+        (AllocationKind::Stack, _, Some(slot)) => Ok(Location::Spill(slot.index() as u32)),
         _ => Err("an operand without a place".into()),
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::masks::Masks;
-use super::steps::{Columns, Next, Step, steps};
+use super::steps::{Columns, Next, TreeStep, steps};
 use super::walk::Walk;
 use onnxc_ir::graph::{Op, Tensor as Data, Trees, trees};
 use onnxc_ops::row::*;
@@ -25,7 +25,7 @@ pub enum Test {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Place {
+pub enum NodePlace {
     Branch(usize),
     Leaf(usize),
 }
@@ -36,8 +36,8 @@ pub struct Branch {
     pub test: Test,
     /// Whether NaN passes the test.
     pub nan_passes: bool,
-    pub pass: Place,
-    pub fail: Place,
+    pub pass: NodePlace,
+    pub fail: NodePlace,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -61,7 +61,7 @@ pub struct Forest {
     pub branches: Vec<Branch>,
     /// The votes of each leaf.
     pub leaves: Vec<Vec<Vote>>,
-    pub roots: Vec<Place>,
+    pub roots: Vec<NodePlace>,
 }
 
 /// Elements that a table of votes has at most.
@@ -136,7 +136,7 @@ impl Test {
 }
 
 /// The numbers of nodes in which one comes after all that follow it.
-fn post_order(branches: &[Branch], roots: &[Place]) -> Result<Vec<usize>> {
+fn post_order(branches: &[Branch], roots: &[NodePlace]) -> Result<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum State {
         New,
@@ -147,7 +147,7 @@ fn post_order(branches: &[Branch], roots: &[Place]) -> Result<Vec<usize>> {
     let mut order = Vec::with_capacity(branches.len());
     let mut stack: Vec<usize> = Vec::new();
     for &root in roots {
-        if let Place::Branch(root) = root {
+        if let NodePlace::Branch(root) = root {
             stack.push(root);
         }
         while let Some(&at) = stack.last() {
@@ -162,10 +162,10 @@ fn post_order(branches: &[Branch], roots: &[Place]) -> Result<Vec<usize>> {
             states[at] = State::Open;
             for place in [branches[at].fail, branches[at].pass] {
                 match place {
-                    Place::Branch(next) if states[next] == State::Open => {
+                    NodePlace::Branch(next) if states[next] == State::Open => {
                         return malformed(format!("node {next} of the trees follows itself"));
                     }
-                    Place::Branch(next) if states[next] == State::New => stack.push(next),
+                    NodePlace::Branch(next) if states[next] == State::New => stack.push(next),
                     _ => {}
                 }
             }
@@ -178,7 +178,7 @@ fn post_order(branches: &[Branch], roots: &[Place]) -> Result<Vec<usize>> {
 #[derive(PartialEq, Eq, Hash)]
 enum Content {
     Leaf(Vec<(usize, u64)>),
-    Branch { feature: usize, kind: u8, bounds: Vec<u64>, nan_passes: bool, pass: Place, fail: Place },
+    Branch { feature: usize, kind: u8, bounds: Vec<u64>, nan_passes: bool, pass: NodePlace, fail: NodePlace },
 }
 
 impl Content {
@@ -211,29 +211,29 @@ impl Forest {
     /// The forest with equal parts of trees as one, and with sets in place of chains of equalities, as which exporters write them.
     /// Its branches come after those that follow them.
     fn simplified(&self) -> Result<Forest> {
-        let mut known: HashMap<Content, Place> = HashMap::new();
+        let mut known: HashMap<Content, NodePlace> = HashMap::new();
         let mut simple = Forest { dtype: self.dtype, branches: vec![], leaves: vec![], roots: vec![] };
-        let mut places: Vec<Place> = vec![Place::Leaf(0); self.branches.len()];
-        let leaves: Vec<Place> = self
+        let mut places: Vec<NodePlace> = vec![NodePlace::Leaf(0); self.branches.len()];
+        let leaves: Vec<NodePlace> = self
             .leaves
             .iter()
             .map(|votes| {
                 let content = votes.iter().map(|vote| (vote.target, vote.weight.to_bits())).collect();
                 *known.entry(Content::Leaf(content)).or_insert_with(|| {
                     simple.leaves.push(votes.clone());
-                    Place::Leaf(simple.leaves.len() - 1)
+                    NodePlace::Leaf(simple.leaves.len() - 1)
                 })
             })
             .collect();
-        let new = |places: &[Place], place: Place| match place {
-            Place::Branch(at) => places[at],
-            Place::Leaf(at) => leaves[at],
+        let new = |places: &[NodePlace], place: NodePlace| match place {
+            NodePlace::Branch(at) => places[at],
+            NodePlace::Leaf(at) => leaves[at],
         };
         for at in post_order(&self.branches, &self.roots)? {
             let old = &self.branches[at];
             let mut branch =
                 Branch { pass: new(&places, old.pass), fail: new(&places, old.fail), ..old.clone() };
-            if let Place::Branch(next) = branch.fail
+            if let NodePlace::Branch(next) = branch.fail
                 && let next = &simple.branches[next]
                 && (next.feature, next.nan_passes, next.pass)
                     == (branch.feature, branch.nan_passes, branch.pass)
@@ -245,7 +245,7 @@ impl Forest {
                 true => branch.pass,
                 false => *known.entry(Content::of(&branch)).or_insert_with(|| {
                     simple.branches.push(branch);
-                    Place::Branch(simple.branches.len() - 1)
+                    NodePlace::Branch(simple.branches.len() - 1)
                 }),
             };
         }
@@ -352,7 +352,7 @@ impl Forest {
         &self,
         cx: &mut NodeCx<'_, '_>,
         x: ValueId,
-        (steps, roots): (&[Step], &[Next]),
+        (steps, roots): (&[TreeStep], &[Next]),
         walk: &Walk,
         columns: &Columns,
     ) -> Result<ValueId> {
@@ -417,9 +417,9 @@ impl Forest {
             _ => None,
         };
         let mut of_branches: Vec<Option<usize>> = vec![None; self.branches.len()];
-        let of = |of_branches: &[Option<usize>], place: Place| match place {
-            Place::Branch(at) => of_branches[at],
-            Place::Leaf(at) => of_leaf(at),
+        let of = |of_branches: &[Option<usize>], place: NodePlace| match place {
+            NodePlace::Branch(at) => of_branches[at],
+            NodePlace::Leaf(at) => of_leaf(at),
         };
         for &at in order {
             let branch = &self.branches[at];
@@ -454,9 +454,9 @@ mod tests {
 
     /// Whether a value passes, by the steps that a branch becomes.
     fn passes(test: &Test, nan_passes: bool, dtype: DType, value: f64) -> bool {
-        let (pass, fail) = (Place::Leaf(0), Place::Leaf(1));
+        let (pass, fail) = (NodePlace::Leaf(0), NodePlace::Leaf(1));
         let branch = Branch { feature: 0, test: test.clone(), nan_passes, pass, fail };
-        let root = Place::Branch(0);
+        let root = NodePlace::Branch(0);
         let forest = Forest { dtype, branches: vec![branch], leaves: vec![vec![]; 2], roots: vec![root] };
         let (steps, roots, columns) = steps(&forest, &[0]);
         let mut at = roots[0];
@@ -519,21 +519,22 @@ mod tests {
     fn chains_of_equalities_with_copies_are_sets() {
         let vote = |weight| vec![Vote { target: 0, weight }];
         let ask = |feature, test, pass, fail| Branch { feature, test, nan_passes: false, pass, fail };
-        let (a, b) = (Place::Leaf(0), Place::Leaf(1));
-        let other = |at: usize| ask(1, Test::AtMost(0.5), Place::Leaf(2 * at), Place::Leaf(2 * at + 1));
+        let (a, b) = (NodePlace::Leaf(0), NodePlace::Leaf(1));
+        let other =
+            |at: usize| ask(1, Test::AtMost(0.5), NodePlace::Leaf(2 * at), NodePlace::Leaf(2 * at + 1));
         let branches = vec![
-            ask(0, Test::Equal(3.0), Place::Branch(2), Place::Branch(1)),
-            ask(0, Test::Equal(5.0), Place::Branch(3), b),
+            ask(0, Test::Equal(3.0), NodePlace::Branch(2), NodePlace::Branch(1)),
+            ask(0, Test::Equal(5.0), NodePlace::Branch(3), b),
             other(0),
             other(1),
             ask(0, Test::Equal(5.0), a, a),
         ];
         let leaves = vec![vote(1.0), vote(2.0), vote(1.0), vote(2.0)];
-        let roots = vec![Place::Branch(0), Place::Branch(4)];
+        let roots = vec![NodePlace::Branch(0), NodePlace::Branch(4)];
         let simple = Forest { dtype: DType::F32, branches, leaves, roots }.simplified().unwrap();
-        let set = ask(0, Test::Member(vec![3.0, 5.0]), Place::Branch(0), b);
+        let set = ask(0, Test::Member(vec![3.0, 5.0]), NodePlace::Branch(0), b);
         assert_eq!(simple.branches[simple.branches.len() - 1], set);
-        let Place::Branch(root) = simple.roots[0] else { panic!("{:?}", simple.roots) };
+        let NodePlace::Branch(root) = simple.roots[0] else { panic!("{:?}", simple.roots) };
         assert_eq!((&simple.branches[root], simple.roots[1]), (&set, a));
         assert_eq!(simple.leaves, [vote(1.0), vote(2.0)]);
     }
@@ -542,12 +543,15 @@ mod tests {
     fn a_node_that_follows_itself_is_found() {
         let branch =
             |pass, fail| Branch { feature: 0, test: Test::AtMost(0.0), nan_passes: false, pass, fail };
-        let leaf = Place::Leaf(0);
-        let shared =
-            [branch(Place::Branch(1), Place::Branch(2)), branch(Place::Branch(2), leaf), branch(leaf, leaf)];
-        assert_eq!(post_order(&shared, &[Place::Branch(0), Place::Branch(1)]).unwrap(), [2, 1, 0]);
-        let ring = [branch(Place::Branch(1), leaf), branch(leaf, Place::Branch(0))];
-        let error = post_order(&ring, &[Place::Branch(0)]).unwrap_err();
+        let leaf = NodePlace::Leaf(0);
+        let shared = [
+            branch(NodePlace::Branch(1), NodePlace::Branch(2)),
+            branch(NodePlace::Branch(2), leaf),
+            branch(leaf, leaf),
+        ];
+        assert_eq!(post_order(&shared, &[NodePlace::Branch(0), NodePlace::Branch(1)]).unwrap(), [2, 1, 0]);
+        let ring = [branch(NodePlace::Branch(1), leaf), branch(leaf, NodePlace::Branch(0))];
+        let error = post_order(&ring, &[NodePlace::Branch(0)]).unwrap_err();
         assert!(error.message.contains("follows itself"), "{error}");
     }
 }

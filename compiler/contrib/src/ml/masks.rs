@@ -5,7 +5,7 @@
 //! is here for many rows at once has neither branches on data nor elements from different places: rows are lanes.
 
 use super::forest::Interval;
-use super::steps::{Ask, Columns, Next, Step};
+use super::steps::{Ask, Columns, Next, TreeStep};
 
 /// Leaves of one tree that are worth it; with more, walking takes less.
 const MAX_LEAVES: usize = 512;
@@ -41,7 +41,7 @@ pub struct Masks {
 
 impl Masks {
     /// `None` where a tree has too many leaves, or there are too many columns.
-    pub fn of(steps: &[Step], columns: &Columns, roots: &[Next]) -> Option<Masks> {
+    pub fn of(steps: &[TreeStep], columns: &Columns, roots: &[Next]) -> Option<Masks> {
         if columns.count() > MAX_COLUMNS {
             return None;
         }
@@ -75,7 +75,7 @@ impl Masks {
 
 /// Adds the leaves below a place, from the left, and what clears them.
 fn walk(
-    steps: &[Step],
+    steps: &[TreeStep],
     columns: &Columns,
     at: Next,
     leaves: &mut Vec<usize>,

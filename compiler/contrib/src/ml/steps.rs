@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::forest::{Branch, Forest, Interval, Place, Test};
+use super::forest::{Branch, Forest, Interval, NodePlace, Test};
 use onnxc_ir::graph::DType;
 
 /// Categories of a feature are numbers below this.
@@ -42,7 +42,7 @@ pub enum Next {
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub struct Step {
+pub struct TreeStep {
     pub feature: usize,
     pub ask: Ask,
     pub left: Next,
@@ -65,7 +65,7 @@ fn is_opposite(interval: &Interval) -> bool {
 }
 
 impl Columns {
-    fn of(steps: &[Step], categories: BTreeMap<usize, usize>, copied: bool) -> Columns {
+    fn of(steps: &[TreeStep], categories: BTreeMap<usize, usize>, copied: bool) -> Columns {
         let bounds = || {
             steps.iter().filter_map(|step| match step.ask {
                 Ask::Interval(interval) => Some((step.feature, interval)),
@@ -117,7 +117,7 @@ impl Columns {
     }
 
     /// The column that a step compares.
-    pub fn place(&self, step: &Step) -> usize {
+    pub fn place(&self, step: &TreeStep) -> usize {
         let position = |of: &[usize]| of.binary_search(&step.feature).expect("columns hold every feature");
         match step.ask {
             Ask::Category(_) => {
@@ -158,13 +158,13 @@ fn listed(test: &Test) -> Option<(BTreeSet<usize>, bool)> {
 
 /// The steps of a forest's branches, given in an order in which each comes after those that follow it; where each tree begins; and
 /// the columns.
-pub fn steps(forest: &Forest, order: &[usize]) -> (Vec<Step>, Vec<Next>, Columns) {
+pub fn steps(forest: &Forest, order: &[usize]) -> (Vec<TreeStep>, Vec<Next>, Columns) {
     let found = steps_of(forest, order, true);
     // Without a copy of the columns there are no categories.
     if found.2.count() <= MAX_COPIED || !found.2.copied() { found } else { steps_of(forest, order, false) }
 }
 
-fn steps_of(forest: &Forest, order: &[usize], copied: bool) -> (Vec<Step>, Vec<Next>, Columns) {
+fn steps_of(forest: &Forest, order: &[usize], copied: bool) -> (Vec<TreeStep>, Vec<Next>, Columns) {
     let listed = |test: &Test| listed(test).filter(|_| copied);
     let mut categories: BTreeMap<usize, usize> = BTreeMap::new();
     for &at in order {
@@ -176,9 +176,9 @@ fn steps_of(forest: &Forest, order: &[usize], copied: bool) -> (Vec<Step>, Vec<N
     }
     let mut steps = Vec::with_capacity(order.len());
     let mut firsts = vec![Next::Leaf(0); forest.branches.len()];
-    let next = |firsts: &[Next], place: Place| match place {
-        Place::Branch(at) => firsts[at],
-        Place::Leaf(leaf) => Next::Leaf(leaf),
+    let next = |firsts: &[Next], place: NodePlace| match place {
+        NodePlace::Branch(at) => firsts[at],
+        NodePlace::Leaf(leaf) => Next::Leaf(leaf),
     };
     for &at in order {
         let branch = &forest.branches[at];
@@ -198,13 +198,13 @@ fn steps_of(forest: &Forest, order: &[usize], copied: bool) -> (Vec<Step>, Vec<N
     (steps, roots, columns)
 }
 
-fn push(steps: &mut Vec<Step>, branch: &Branch, ask: Ask, left: Next, right: Next) -> Next {
-    steps.push(Step { feature: branch.feature, ask, left, right });
+fn push(steps: &mut Vec<TreeStep>, branch: &Branch, ask: Ask, left: Next, right: Next) -> Next {
+    steps.push(TreeStep { feature: branch.feature, ask, left, right });
     Next::Step(steps.len() - 1)
 }
 
 /// Adds what a branch asks, as intervals.
-fn add(steps: &mut Vec<Step>, branch: &Branch, dtype: DType, pass: Next, fail: Next) -> Next {
+fn add(steps: &mut Vec<TreeStep>, branch: &Branch, dtype: DType, pass: Next, fail: Next) -> Next {
     let mut intervals = branch.test.intervals(dtype);
     intervals.retain(|interval| interval.low <= interval.high);
     let mut ask = |interval: Interval, left: Next, right: Next| {

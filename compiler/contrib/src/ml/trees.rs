@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::forest::{Aggregate, Branch, Forest, Place, Test, Vote};
+use super::forest::{Aggregate, Branch, Forest, NodePlace, Test, Vote};
 use super::scores::Transform;
 use super::{DOMAIN, NUMBERS, class_labels, labels_at};
 use onnxc_ir::graph::Op;
@@ -132,11 +132,11 @@ fn forest(cx: &mut NodeCx<'_, '_>, votes: &str) -> Result<Forest> {
     let nan = given("nodes_missing_value_tracks_true")?.unwrap_or_default();
     let (values, wide) = numbers(cx, "nodes_values")?.unwrap_or_default();
     let values = entries("nodes_values", Some(values), count)?;
-    let mut places: HashMap<(i64, i64), Place> = HashMap::with_capacity(count);
+    let mut places: HashMap<(i64, i64), NodePlace> = HashMap::with_capacity(count);
     let (mut branches, mut leaves) = (0, 0);
     for (at, mode) in modes.iter().enumerate() {
         let counter = if mode == "LEAF" { &mut leaves } else { &mut branches };
-        let place = if mode == "LEAF" { Place::Leaf(*counter) } else { Place::Branch(*counter) };
+        let place = if mode == "LEAF" { NodePlace::Leaf(*counter) } else { NodePlace::Branch(*counter) };
         *counter += 1;
         if places.insert((trees[at], ids[at]), place).is_some() {
             return malformed(format!("tree {} has two nodes {}", trees[at], ids[at]));
@@ -178,7 +178,7 @@ fn forest(cx: &mut NodeCx<'_, '_>, votes: &str) -> Result<Forest> {
         forest.dtype = DType::F64;
     }
     for (at, &id) in targets.iter().enumerate() {
-        let Place::Leaf(leaf) = place(of_trees[at], of_nodes[at])? else {
+        let NodePlace::Leaf(leaf) = place(of_trees[at], of_nodes[at])? else {
             return malformed(format!(
                 "node {} of tree {} votes, but is not a leaf",
                 of_nodes[at], of_trees[at]
@@ -334,7 +334,7 @@ fn ensemble(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let place = |at: i64, is_leaf: bool| {
         let limit = if is_leaf { weights.len() } else { count };
         match usize::try_from(at) {
-            Ok(at) if at < limit => Ok(if is_leaf { Place::Leaf(at) } else { Place::Branch(at) }),
+            Ok(at) if at < limit => Ok(if is_leaf { NodePlace::Leaf(at) } else { NodePlace::Branch(at) }),
             _ => {
                 let what = if is_leaf { "leaves" } else { "nodes" };
                 malformed(format!("a node is followed by number {at} of {limit} {what}"))

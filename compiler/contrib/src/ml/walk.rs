@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use onnxc_ir::graph::Trees;
 
-use super::steps::{Ask, Columns, Next, Step};
+use super::steps::{Ask, Columns, Next, TreeStep};
 
 /// The lists that [`onnxc_ir::graph::Op::Leaves`] has for this.
 pub struct Walk {
@@ -21,7 +21,7 @@ pub struct Walk {
 
 impl Walk {
     /// Steps of the longest path of each tree. Steps come after those that follow them.
-    pub fn levels(steps: &[Step], roots: &[Next]) -> Vec<i32> {
+    pub fn levels(steps: &[TreeStep], roots: &[Next]) -> Vec<i32> {
         let mut depths = Vec::with_capacity(steps.len());
         let of = |depths: &[i32], next: Next| match next {
             Next::Step(next) => depths[next],
@@ -34,7 +34,7 @@ impl Walk {
     }
 
     /// `levels`: of each tree.
-    pub fn of(steps: &[Step], roots: &[Next], levels: &[i32], columns: &Columns) -> Walk {
+    pub fn of(steps: &[TreeStep], roots: &[Next], levels: &[i32], columns: &Columns) -> Walk {
         let mut nodes = vec![];
         let mut pairs: HashMap<usize, usize> = HashMap::new();
         let mut next: Vec<i32> = vec![];
@@ -70,7 +70,7 @@ impl Walk {
         walk
     }
 
-    fn fill(&mut self, steps: &[Step], nodes: &[Next], columns: &Columns) {
+    fn fill(&mut self, steps: &[TreeStep], nodes: &[Next], columns: &Columns) {
         // No number is at least NaN: leaves are followed by themselves, for any column that they compare.
         let most = columns.categories.values().max().map_or(0, |&limit| limit + 2);
         let of_leaves = if self.starts.is_some() { most } else { 0 };

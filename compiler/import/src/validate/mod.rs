@@ -68,7 +68,7 @@ pub(super) fn validate<'m>(
 
 /// Where nodes are.
 #[derive(Clone)]
-struct Place<'m> {
+struct NodeScope<'m> {
     opsets: Arc<Opsets>,
     /// The function that they are in.
     function: Option<&'m FunctionProto>,
@@ -152,7 +152,7 @@ impl<'m> Validator<'m> {
         let Some(graph) = &model.graph else { return };
         self.versions(opsets);
         self.metadata("the model", &model.metadata_props);
-        let place = Place {
+        let place = NodeScope {
             opsets: Arc::new(opsets.clone()),
             function: None,
             prefix: String::new(),
@@ -239,7 +239,7 @@ impl<'m> Validator<'m> {
     }
 
     /// Names, and the nodes, of a graph or a body; `names` are those of the graphs around.
-    fn graph(&mut self, graph: &'m GraphProto, place: &Place<'m>, names: &mut Names<'m>) {
+    fn graph(&mut self, graph: &'m GraphProto, place: &NodeScope<'m>, names: &mut Names<'m>) {
         let is_body = names.depth > 0;
         if graph.name().is_empty() {
             self.warn(Rule::GraphName, || match is_body {
@@ -281,7 +281,7 @@ impl<'m> Validator<'m> {
         }
     }
 
-    fn nodes(&mut self, nodes: &'m [NodeProto], place: &Place<'m>, names: &mut Names<'m>) {
+    fn nodes(&mut self, nodes: &'m [NodeProto], place: &NodeScope<'m>, names: &mut Names<'m>) {
         let mut own = HashSet::new();
         for (index, node) in nodes.iter().enumerate() {
             if !node.name().is_empty() && !own.insert(node.name()) {
@@ -364,7 +364,7 @@ impl<'m> Validator<'m> {
                 });
             }
         }
-        let place = Place {
+        let place = NodeScope {
             opsets: Arc::new(plain_opsets(&function.opset_import)),
             function: Some(function),
             prefix: format!("{name}/"),
@@ -425,7 +425,7 @@ impl<'m> Validator<'m> {
     }
 }
 
-impl Place<'_> {
+impl NodeScope<'_> {
     /// A node without known types.
     fn site(&self, node: &NodeProto, index: usize) -> NodeRef {
         NodeRef {

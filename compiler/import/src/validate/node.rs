@@ -3,7 +3,7 @@
 use onnxc_proto::attribute_proto::AttributeType;
 use onnxc_proto::{AttributeProto, FunctionProto, NodeProto};
 
-use super::{Place, Role, Validator, malformed};
+use super::{NodeScope, Role, Validator, malformed};
 use crate::check::check_signature;
 use crate::{attr, domain_name, newest, normal_domain};
 use onnxc_ir::error::Error;
@@ -22,7 +22,7 @@ const DEPRECATED: &[(&str, &str, u32, u32, &str)] = &[
 ];
 
 impl<'m> Validator<'m> {
-    pub(super) fn node(&mut self, index: usize, node: &'m NodeProto, place: &Place<'m>) {
+    pub(super) fn node(&mut self, index: usize, node: &'m NodeProto, place: &NodeScope<'m>) {
         let about = |message: String| malformed(message).at(place.site(node, index));
         if !node.metadata_props.is_empty() {
             self.metadata(&format!("node {index} `{}`", node.name()), &node.metadata_props);
@@ -46,7 +46,7 @@ impl<'m> Validator<'m> {
         &mut self,
         node: &'m NodeProto,
         function: &'m FunctionProto,
-        place: &Place<'m>,
+        place: &NodeScope<'m>,
         about: &dyn Fn(String) -> Error,
     ) {
         let domain = normal_domain(node.domain());
@@ -76,7 +76,7 @@ impl<'m> Validator<'m> {
         }
     }
 
-    fn operator(&mut self, node: &'m NodeProto, place: &Place<'m>, about: &dyn Fn(String) -> Error) {
+    fn operator(&mut self, node: &'m NodeProto, place: &NodeScope<'m>, about: &dyn Fn(String) -> Error) {
         let (domain, name) = (normal_domain(node.domain()), node.op_type());
         let newest = newest(domain);
         let imported = place.opsets.imported(domain);
@@ -125,7 +125,7 @@ impl<'m> Validator<'m> {
     }
 
     /// What is wrong with a node that is not compiled.
-    fn aside(&mut self, place: &Place<'m>, error: Error) {
+    fn aside(&mut self, place: &NodeScope<'m>, error: Error) {
         let rule = if place.role == Role::Unused { Rule::UnusedFunction } else { Rule::TrainingOperator };
         self.log.found(rule, || error);
     }
@@ -171,7 +171,7 @@ impl<'m> Validator<'m> {
     pub(super) fn attribute(
         &mut self,
         attribute: &'m AttributeProto,
-        place: Option<&Place<'m>>,
+        place: Option<&NodeScope<'m>>,
         about: &dyn Fn(String) -> Error,
     ) {
         let name = attribute.name();

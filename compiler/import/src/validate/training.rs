@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use onnxc_proto::{GraphProto, StringStringEntryProto, TrainingInfoProto, ValueInfoProto};
 
-use super::{Names, Place, Role, Validator, malformed};
+use super::{Names, NodeScope, Role, Validator, malformed};
 use crate::opsets::Opsets;
 use onnxc_ir::rules::Rule;
 
@@ -49,7 +49,7 @@ impl<'m> Validator<'m> {
         info: &'m TrainingInfoProto,
         opsets: &Opsets,
     ) {
-        let place = |what: &str| Place {
+        let place = |what: &str| NodeScope {
             opsets: Arc::new(opsets.clone()),
             function: None,
             prefix: format!("training_info[{index}].{what}/"),

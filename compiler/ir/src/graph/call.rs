@@ -45,8 +45,8 @@ pub struct Extern {
     pub result: Option<Type>,
 }
 
-/// A function of the runtime. It takes the table of strings, which is the state of the run, the addresses of its inputs and of its result, then numbers;
-/// it gives a status of the C ABI.
+/// A function of the runtime. It takes the table of strings, which is the state of the run, the addresses of its inputs and of its result,
+/// then numbers; it gives a status of the C ABI.
 #[derive(Debug)]
 pub struct Function {
     /// In the text form.
@@ -117,7 +117,7 @@ const BYTES: Option<DType> = Some(DType::U8);
 
 /// Compilers without decoders know that there are some: the models that they make call those of the runtime library.
 #[cfg(not(any(test, feature = "images")))]
-#[allow(non_upper_case_globals)]
+#[expect(non_upper_case_globals, reason = "they have the names of the functions")]
 mod images {
     use std::ffi::c_void;
 

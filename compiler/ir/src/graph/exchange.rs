@@ -1,7 +1,7 @@
 //! Exchanges between ranks: processes that run one model together, each its share.
 //!
-//! A partitioned model is a graph per rank, and exchanges are nodes of it. They have effects, so their order is the same on all ranks: every
-//! exchange but the first takes the token of the one before, and the last token is always needed ([`Graph::output_needs`]). Rows of a
+//! A partitioned model is a graph per rank, and exchanges are nodes of it. They have effects, so their order is the same on all ranks:
+//! every exchange but the first takes the token of the one before, and the last token is always needed ([`Graph::output_needs`]). Rows of a
 //! tensor lie together in memory and columns do not, so what is gathered or scattered is flat, the parts of the ranks one after the
 //! other; views around an exchange make axes of that.
 

@@ -116,8 +116,9 @@ pub enum Op {
     ///
     /// `lhs` has `batch + m + k` axes, `rhs` `batch + k + 1` in the plain layout. Batch axes broadcast
     /// (size 1 against n). Of bytes with i8, and of i16, over at least one inner axis, the sums are
-    /// i32; of f32 with f16 or bf16 they are f32, and so they are of pairs of bf16, in panels of depth 2. Floats accumulate in their own type (f16 and bf16 in f32), integers wrap.
-    /// A convolution is a `Contract` whose `lhs` is a [`Op::Window`] with `k` = kernel axes + channels.
+    /// i32; of f32 with f16 or bf16 they are f32, and so they are of pairs of bf16, in panels of depth 2. Floats accumulate in their own
+    /// type (f16 and bf16 in f32), integers wrap. A convolution is a `Contract` whose `lhs` is a [`Op::Window`] with `k` = kernel axes +
+    /// channels.
     ///
     /// Further inputs, of a product with [`Op::Dequantize`] over the inner axes part and step, say in another form what `lhs`
     /// is: `(lhs, rhs, unit, total0, .., digit0, ..)` with `unit` f32 `[m.., parts]`, up to [`MOST_DIGITS`] digits, i8

@@ -8,7 +8,8 @@
 //! strings   = "strings" STRING*                         the constant strings, by their numbers; of the outermost graph
 //! rank      = "rank" INDEX "of" INDEX "plan" STRING      of a partitioned model: see `graph::exchange`
 //! input     = "input" VALUE STRING ["named" STRING] ":" type [known] ["=" tensor]
-//! state     = "state" INDEX "," INDEX ["axis" INDEX "from" SYM "to" dim "of" dim ["by" INDEX]]   of the last inputs and outputs: see `graph::state`
+//! state     = "state" INDEX "," INDEX ["axis" INDEX "from" SYM "to" dim "of" dim ["by" INDEX]]
+//!                                                                      of the last inputs and outputs: see `graph::state`
 //! statement = results "=" op ":" type [known] ("," type [known])* ["@" origin]
 //!           | VALUE [STRING] "=" "const" tensor [known]
 //!           | VALUE [STRING] "=" "const" op ":" type [known]      deferred
@@ -33,7 +34,7 @@
 //! form; `verify` checks the types.
 
 pub mod lexer;
-mod operation;
+pub(super) mod operation;
 mod parts;
 
 use std::collections::HashSet;

@@ -6,10 +6,10 @@
 use std::fmt::{self, Write};
 
 use crate::graph::data::Says;
-use crate::graph::op::Shapes;
+use crate::graph::parse::operation::attributes;
 use crate::graph::{
-    AnyRank, Assumption, Constant, DType, Def, Dim, Graph, Growth, MapFn, Node, Op, Panels, Rank,
-    Requirement, RhsLayout, Tensor, TensorType, Trees, Value, ValueId,
+    AnyRank, Assumption, Constant, DType, Def, Dim, Graph, Growth, Node, Op, Panels, Rank, Requirement,
+    Tensor, TensorType, Value, ValueId,
 };
 
 /// Constants of up to this many elements are written as numbers.
@@ -307,89 +307,4 @@ fn fnv1a(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
-}
-
-/// The attributes of an operation other than a body, such as `perm=[1, 0]`; empty where it has none.
-fn attributes(op: &Op) -> String {
-    let combine = |function: &Option<crate::scalar::BinaryFn>| match function {
-        Some(function) => format!("combine={function}"),
-        None => String::new(),
-    };
-    match op {
-        Op::Map(MapFn::Cast { to, saturate }) => format!("to={to}, saturate={saturate}"),
-        Op::Map(MapFn::Bitcast { to }) => format!("to={to}"),
-        Op::Map(_) => String::new(),
-        Op::Reduce { op, axes } => format!("op={op}, axes={axes:?}"),
-        Op::ArgReduce { max, axis, last } => format!("max={max}, axis={axis}, last={last}"),
-        Op::Contract { batch, m, k, rhs } => match rhs {
-            RhsLayout::Plain => format!("batch={batch}, m={m}, k={k}"),
-            RhsLayout::Panels { nr, depth: 1, n } => format!("batch={batch}, m={m}, k={k}, nr={nr}, n={n}"),
-            RhsLayout::Panels { nr, depth, n } => {
-                format!("batch={batch}, m={m}, k={k}, nr={nr}, depth={depth}, n={n}")
-            }
-            RhsLayout::Ordered { nr, n, short } => {
-                format!("batch={batch}, m={m}, k={k}, nr={nr}, short={short}, n={n}")
-            }
-        },
-        Op::Pack { batch, k, nr } => format!("batch={batch}, k={k}, nr={nr}"),
-        Op::Dequantize { bits, bias } => format!("bits={bits}, bias={bias}"),
-        Op::Reshape { shape } | Op::Expand { shape } => format!("shape={shape:?}"),
-        Op::Transpose { perm } => format!("perm={perm:?}"),
-        Op::Slice { starts, steps, sizes } => {
-            format!("starts={starts:?}, steps={steps:?}, sizes={sizes:?}")
-        }
-        Op::Pad { lo, hi } | Op::ImplicitPad { lo, hi } => format!("lo={lo:?}, hi={hi:?}"),
-        Op::Concat { axis } | Op::Gather { axis } | Op::GatherElements { axis } => format!("axis={axis}"),
-        Op::Window { first, kernel, strides, dilations } => {
-            format!("first={first}, kernel={kernel:?}, strides={strides:?}, dilations={dilations:?}")
-        }
-        Op::WinogradInput { tile } => format!("tile={tile}"),
-        Op::WinogradOutput { tile, height, width } => format!("tile={tile}, height={height}, width={width}"),
-        Op::GatherNd { batch } => format!("batch={batch}"),
-        Op::ScatterElements { axis, combine: None } => format!("axis={axis}"),
-        Op::ScatterElements { axis, combine: function } => format!("axis={axis}, {}", combine(function)),
-        Op::ScatterNd { combine: function } => combine(function),
-        Op::Iota { shape, axis } => format!("shape={shape:?}, axis={axis}"),
-        Op::DimValues { dims } => format!("dims={dims:?}"),
-        Op::Cumulate { op, axis, exclusive, reverse } => {
-            format!("op={op}, axis={axis}, exclusive={exclusive}, reverse={reverse}")
-        }
-        Op::Sort { axis, descending, take } => format!("axis={axis}, descending={descending}, take={take}"),
-        Op::Suppress { take } => format!("take={take}"),
-        Op::Append { axis, at, panel } => {
-            let panel = panel.map_or(String::new(), |panel| format!(", panel={panel}"));
-            format!("axis={axis}, at={at}{panel}")
-        }
-        Op::Leaves(trees) => {
-            let Trees { features, steps, plain, categories, copied, two_sided, masks } = trees;
-            let masks = masks.map_or(String::new(), |intervals| format!(", intervals={intervals}"));
-            format!(
-                "features={features}, steps={steps}, plain={plain}, categories={categories}, copied={copied}, \
-                 two_sided={two_sided}{masks}"
-            )
-        }
-        Op::Scan { trip, conditional, states, scans, reverse, shapes, .. } => {
-            let end = if *conditional { ", conditional=true" } else { "" };
-            let shapes = if shapes.is_empty() { String::new() } else { format!(", {}", shapes_text(shapes)) };
-            format!("trip={trip}{end}, states={states}, scans={scans}, reverse={reverse:?}{shapes}")
-        }
-        Op::Call(call) => format!(
-            "function={}, numbers={:?}, dtype={}, shape={:?}",
-            call.function.name, call.numbers, call.result.dtype, call.result.shape
-        ),
-        Op::External(external) => external.to_string(),
-        Op::Exchange(exchange) => exchange.to_string(),
-        Op::If { shapes, .. } => {
-            if shapes.is_empty() {
-                String::new()
-            } else {
-                shapes_text(shapes)
-            }
-        }
-    }
-}
-
-/// `at=[1, 2], shapes=[[s0], [2, s1]]`: the numbers of results and their shapes.
-fn shapes_text(shapes: &Shapes) -> String {
-    format!("at={:?}, shapes={:?}", shapes.keys().collect::<Vec<_>>(), shapes.values().collect::<Vec<_>>())
 }

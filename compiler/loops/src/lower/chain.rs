@@ -21,12 +21,12 @@ pub(super) struct Slot {
     /// First element.
     base: Index,
     /// The block's first row, or the number in the block of the row that all is about.
-    row: Row,
+    row: RowIndex,
     /// Elements from a row to the next.
     stride: Dim,
 }
 
-enum Row {
+enum RowIndex {
     From(Index),
     At(Index),
 }
@@ -35,15 +35,15 @@ impl Slot {
     /// The row at `row`, of rows of `elements` each.
     pub fn of_row(value: ValueId, row: Index, elements: i64) -> Slot {
         let stride = Dim::from(elements);
-        Slot { values: vec![value], base: Index::zero(), row: Row::At(row), stride }
+        Slot { values: vec![value], base: Index::zero(), row: RowIndex::At(row), stride }
     }
 
     /// Address of an element, given its index in one of the values.
     pub fn address(&self, index: &[Index]) -> Index {
         let [.., row, column] = index else { return self.base.clone() };
         let row = match &self.row {
-            Row::From(first) => row.add(&first.scale(&Dim::from(-1i64))),
-            Row::At(row) => row.clone(),
+            RowIndex::From(first) => row.add(&first.scale(&Dim::from(-1i64))),
+            RowIndex::At(row) => row.clone(),
         };
         self.base.add(&row.scale(&self.stride)).add(column)
     }
@@ -61,7 +61,7 @@ struct Chain<'a> {
 }
 
 /// A block of rows of one element of the batch, and the part's place in the scratch.
-struct Place {
+struct BlockPlace {
     batch: Vec<Index>,
     block: RowBlock,
     base: Index,
@@ -143,7 +143,7 @@ impl<'a> Lowering<'a> {
             }
             let first = block.scale(rows).add_dim(first);
             let block = RowBlock { first, rows: rows.clone() };
-            cx.chain_block(chain, &Place { batch, block, base: base.clone() })
+            cx.chain_block(chain, &BlockPlace { batch, block, base: base.clone() })
         })
     }
 
@@ -159,12 +159,12 @@ impl<'a> Lowering<'a> {
         named
     }
 
-    fn chain_block(&mut self, chain: &Chain<'a>, place: &Place) -> Result<()> {
-        let from = || Row::From(place.block.first.clone());
+    fn chain_block(&mut self, chain: &Chain<'a>, place: &BlockPlace) -> Result<()> {
+        let from = || RowIndex::From(place.block.first.clone());
         self.stage(chain, 0, place, from(), vec![chain.scores]);
         self.contract_block(&place.batch, place.block.clone())?;
         self.for_each("row", &place.block.rows, LoopKind::Serial, |cx, row| {
-            cx.stage(chain, 1, place, Row::At(row.clone()), vec![chain.read, chain.weights]);
+            cx.stage(chain, 1, place, RowIndex::At(row.clone()), vec![chain.read, chain.weights]);
             // Of rows of scores, as long as a context, each of the partial results has few.
             let partials = cx.row_partials(Terms::Exact)?;
             cx.chain_row(chain, place, &row, partials)
@@ -174,7 +174,14 @@ impl<'a> Lowering<'a> {
     }
 
     /// Goes on with stage number `number` of a chain; `values` are those it has in the scratch.
-    fn stage(&mut self, chain: &Chain<'a>, number: usize, place: &Place, row: Row, values: Vec<ValueId>) {
+    fn stage(
+        &mut self,
+        chain: &Chain<'a>,
+        number: usize,
+        place: &BlockPlace,
+        row: RowIndex,
+        values: Vec<ValueId>,
+    ) {
         let group = chain.stages[number];
         let stride = chain.blocks.stride.clone();
         self.group = group;
@@ -187,7 +194,13 @@ impl<'a> Lowering<'a> {
     }
 
     /// Row number `row` of the block.
-    fn chain_row(&mut self, chain: &Chain<'a>, place: &Place, row: &Index, partials: Partials) -> Result<()> {
+    fn chain_row(
+        &mut self,
+        chain: &Chain<'a>,
+        place: &BlockPlace,
+        row: &Index,
+        partials: Partials,
+    ) -> Result<()> {
         let node = &self.graph.nodes[self.group.anchor];
         let Op::Reduce { axes, .. } = &node.op else { return internal("a row group without a reduction") };
         let (shape, scores) = (&self.graph.ty(node.inputs[0]).shape, &self.graph.ty(chain.scores).shape);

@@ -6,7 +6,7 @@
 //! stable. That costs some ten nanoseconds per element, however many are kept.
 
 use crate::lower::Lowering;
-use crate::lower::sort::Row;
+use crate::lower::sort::SortedRow;
 use crate::{Buf, Expr, Index, LoopKind, Stmt};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::DType;
@@ -37,7 +37,7 @@ impl Lowering<'_> {
         &mut self,
         sort: &RadixSort,
         lists: &Lists,
-        row: &Row,
+        row: &SortedRow,
         descending: bool,
     ) -> Result<()> {
         let [from, to] = [lists.start.clone(), lists.start.add_dim(&sort.extent)];

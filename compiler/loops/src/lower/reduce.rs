@@ -18,7 +18,7 @@ use onnxc_ir::graph::{DType, Dim, MapFn, Node, Op, Tensor, ValueId};
 use onnxc_ir::interp;
 use onnxc_ir::scalar::{BinaryFn, ReduceFn};
 use onnxc_tuning::SHARED_TURNS;
-use onnxc_tuning::reduce::{Block, Facts, Partials, SharedRows, Terms};
+use onnxc_tuning::reduce::{ChannelBlock, Facts, Partials, SharedRows, Terms};
 use parts::Registers;
 
 /// The element that changes nothing: what the reference evaluator gives for no elements at all.
@@ -298,9 +298,9 @@ impl Lowering<'_> {
             channels: kept[last].as_const(),
         };
         let mut pick = self.picker();
-        let block = Block::choose(&facts, &mut pick)?;
+        let block = ChannelBlock::choose(&facts, &mut pick)?;
         self.tuned(pick)?;
-        let Block { written_out, sum_terms, .. } = block;
+        let ChannelBlock { written_out, sum_terms, .. } = block;
         let job = Job { op, axes: axes.to_vec(), x, anchor, dtype, reduced, written_out, sum_terms };
         let columns = runs::greedy(&columns, &block.runs(columns.as_const()));
         let blocks = match row.filter(|_| block.channels > 0) {

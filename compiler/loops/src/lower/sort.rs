@@ -22,7 +22,7 @@ use onnxc_tuning::single::Sort;
 const MAX_LEVELS: i64 = 48;
 
 /// A row of the operand, and of the results.
-pub(super) struct Row {
+pub(super) struct SortedRow {
     pub x: ValueId,
     /// Keys, and their indices.
     pub results: [ValueId; 2],
@@ -34,7 +34,7 @@ pub(super) struct Row {
     pub tuning: Sort,
 }
 
-impl Row {
+impl SortedRow {
     /// Index of an element of the row.
     pub fn at(&self, i: &Index) -> Vec<Index> {
         let mut index = self.index.clone();
@@ -119,7 +119,8 @@ impl Lowering<'_> {
         let mut pick = self.picker();
         let tuning = Sort::choose(&mut pick)?;
         self.tuned(pick)?;
-        let row = |index| Row { x, results, axis, index, take: take.clone(), extent: extent.clone(), tuning };
+        let row =
+            |index| SortedRow { x, results, axis, index, take: take.clone(), extent: extent.clone(), tuning };
         let Some(sort) = RadixSort::of(self.graph, self.group.anchor) else {
             let locals = self.heap_locals();
             return self.for_shared(&rows, &mut |cx, index| cx.heap_row(&row(index), descending, locals));
@@ -147,7 +148,7 @@ impl Lowering<'_> {
     }
 
     /// One row, by a heap.
-    fn heap_row(&mut self, row: &Row, descending: bool, [hole, walk]: [Local; 2]) -> Result<()> {
+    fn heap_row(&mut self, row: &SortedRow, descending: bool, [hole, walk]: [Local; 2]) -> Result<()> {
         let (take, extent) = (&row.take, &row.extent);
         if (extent.clone() - take.clone()).bounds().0.is_none_or(|room| room < 0) {
             let fits = below(&Index::dim(take.clone()), &Index::dim(extent.clone() + Dim::ONE));
@@ -179,7 +180,7 @@ impl Lowering<'_> {
     fn rest_of_row(
         &mut self,
         heap: &Heap,
-        row: &Row,
+        row: &SortedRow,
         some: &Option<Expr>,
         element: &dyn Fn(&mut Self, &Index) -> Result<Item>,
     ) -> Result<()> {
@@ -218,7 +219,7 @@ impl Lowering<'_> {
     fn offer(
         &mut self,
         heap: &Heap,
-        row: &Row,
+        row: &SortedRow,
         [lo, hi]: [Index; 2],
         worst: Local,
         element: &dyn Fn(&mut Self, &Index) -> Result<Item>,
@@ -244,7 +245,7 @@ impl Lowering<'_> {
 
     /// Blocks after the first `take` elements whose extreme is worth a look before their elements: where few elements
     /// of a long contiguous buffer enter the heap.
-    fn blocks(&self, row: &Row) -> i64 {
+    fn blocks(&self, row: &SortedRow) -> i64 {
         let ordered = self.graph.ty(row.x).dtype != DType::Bool;
         let contiguous = ordered && self.inputs.contains(&row.x) && row.axis + 1 == row.index.len();
         match (row.take.as_const(), row.extent.as_const()) {
@@ -256,7 +257,7 @@ impl Lowering<'_> {
     }
 
     /// Whether an element of the block at `start` comes before `worst`.
-    fn block_has_any(&mut self, heap: &Heap, row: &Row, start: &Index, worst: Local) -> Result<Expr> {
+    fn block_has_any(&mut self, heap: &Heap, row: &SortedRow, start: &Index, worst: Local) -> Result<Expr> {
         let function = if heap.descending { ReduceFn::Max } else { ReduceFn::Min };
         let best = self.reduction(
             function,

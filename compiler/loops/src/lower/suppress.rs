@@ -21,7 +21,7 @@ use onnxc_schedule::KeptBoxes;
 const LANES: usize = 4;
 
 /// What the boxes of a row are compared with.
-struct Row {
+struct BoxRow {
     /// Kept boxes.
     buf: Buf,
     start: Index,
@@ -74,7 +74,7 @@ fn add_one(local: Local) -> Stmt {
     Stmt::Accumulate { local, at: at(), op: BinaryFn::Add, value: int(1.0) }
 }
 
-impl Row {
+impl BoxRow {
     /// Address of element `k` of an array of the row's boxes.
     fn address(&self, array: usize, k: &Index) -> Index {
         self.start.add(k).add_dim(&(self.room.clone() * Dim::from(array)))
@@ -137,7 +137,7 @@ impl Lowering<'_> {
                 Ok(())
             })?;
             let chunks_room = boxes.chunks.clone();
-            let row = Row {
+            let row = BoxRow {
                 buf,
                 start,
                 room,
@@ -218,7 +218,7 @@ impl Lowering<'_> {
     }
 
     /// Sets `dropped` to a number that is not 0 where a kept box overlaps the candidate beyond the limit.
-    fn compare_with_kept(&mut self, row: &Row, candidate: &Candidate) -> Result<()> {
+    fn compare_with_kept(&mut self, row: &BoxRow, candidate: &Candidate) -> Result<()> {
         self.push(set(row.dropped, float(0.0)));
         // Boxes without area overlap nothing.
         let groups = Expr::select(is_positive(&candidate.area), get(row.groups), int(0.0));
@@ -245,7 +245,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn compare_with_chunk(&mut self, row: &Row, candidate: &Candidate, chunk: &Index) -> Result<()> {
+    fn compare_with_chunk(&mut self, row: &BoxRow, candidate: &Candidate, chunk: &Index) -> Result<()> {
         let open = Expr::compare(CompareFn::Eq, get(row.dropped), float(0.0));
         let reaches = self.reaches(row, candidate, chunk);
         let then = self.scope(|cx| {
@@ -265,7 +265,7 @@ impl Lowering<'_> {
     }
 
     /// The number of chunks of a group, from `first` on, whose ends reach the candidate.
-    fn near(&mut self, row: &Row, candidate: &Candidate, first: &Index) -> Result<Expr> {
+    fn near(&mut self, row: &BoxRow, candidate: &Candidate, first: &Index) -> Result<Expr> {
         let lane = self.kernel.loop_var("v");
         let body = self.scope(|cx| {
             let reaches = cx.reaches(row, candidate, &first.add(&Index::var(lane)));
@@ -279,7 +279,7 @@ impl Lowering<'_> {
 
     /// Whether the ends of a chunk leave room for a common part with the candidate. Rounding keeps the order of numbers, so that
     /// what a box has in common is not more.
-    fn reaches(&mut self, row: &Row, candidate: &Candidate, chunk: &Index) -> Expr {
+    fn reaches(&mut self, row: &BoxRow, candidate: &Candidate, chunk: &Index) -> Expr {
         let load = |array: usize| Expr::Load { buf: row.buf, index: row.end(array, chunk) };
         let [height, width] = [0, 2].map(|axis| {
             let lo = extreme(CompareFn::Gt, load(axis), candidate.ends[axis].clone());
@@ -289,7 +289,7 @@ impl Lowering<'_> {
         Expr::binary(BinaryFn::And, height, width)
     }
 
-    fn sum_of_lanes(&mut self, row: &Row) -> Expr {
+    fn sum_of_lanes(&mut self, row: &BoxRow) -> Expr {
         let lanes = (0..LANES).map(|lane| Expr::Get { local: row.found, at: vec![Index::int(lane as i64)] });
         let sum = lanes.reduce(|a, b| Expr::binary(BinaryFn::Add, a, b)).unwrap_or(float(0.0));
         self.bind("pairs", sum)
@@ -297,7 +297,7 @@ impl Lowering<'_> {
 
     /// The number of boxes of a chunk that overlap the candidate beyond the limit or, if that is not asked `exactly`, of
     /// those which may.
-    fn pairs(&mut self, row: &Row, candidate: &Candidate, first: &Index, exactly: bool) -> Result<Expr> {
+    fn pairs(&mut self, row: &BoxRow, candidate: &Candidate, first: &Index, exactly: bool) -> Result<Expr> {
         let lane = self.kernel.loop_var("v");
         let clear = vec![Stmt::Set { local: row.found, at: vec![Index::var(lane)], value: float(0.0) }];
         self.push_lanes(lane, LANES, clear);
@@ -316,7 +316,7 @@ impl Lowering<'_> {
         Ok(self.sum_of_lanes(row))
     }
 
-    fn overlaps(&mut self, row: &Row, candidate: &Candidate, k: &Index, exactly: bool) -> Expr {
+    fn overlaps(&mut self, row: &BoxRow, candidate: &Candidate, k: &Index, exactly: bool) -> Expr {
         let load = |array: usize| Expr::Load { buf: row.buf, index: row.address(array, k) };
         let mut extents = [0, 2].map(|axis| {
             let lo = extreme(CompareFn::Gt, load(axis), candidate.ends[axis].clone());
@@ -346,7 +346,7 @@ impl Lowering<'_> {
     }
 
     /// Adds a box to those that are kept, in its band's last chunk or a new one.
-    fn keep(&mut self, row: &Row, candidate: &Candidate) -> Result<()> {
+    fn keep(&mut self, row: &BoxRow, candidate: &Candidate) -> Result<()> {
         let [least, unit, last] = row.bands.clone();
         let band = Expr::binary(BinaryFn::Mul, minus(candidate.ends[0].clone(), least), unit);
         let band = self.bind("band", band);
@@ -395,7 +395,7 @@ impl Lowering<'_> {
     }
 
     /// A new group of chunks, from `first` on: boxes without extent, and ends that reach nothing.
-    fn clear_group(&mut self, row: &Row, first: &Index) -> Result<()> {
+    fn clear_group(&mut self, row: &BoxRow, first: &Index) -> Result<()> {
         let start = first.scale(&Dim::from(KeptBoxes::CHUNK));
         let vectors = KeptBoxes::GROUP * KeptBoxes::CHUNK / LANES as i64;
         self.for_each("vector", &Dim::from(vectors), LoopKind::Serial, |cx, vector| {

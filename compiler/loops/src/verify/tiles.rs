@@ -1,6 +1,6 @@
 //! The rules of tiles.
 
-use super::{Checked, Place, Verifier};
+use super::{Checked, Surroundings, Verifier};
 use crate::Access;
 use crate::tiles::{MAX_TILES, Tile, TileDecl, TileStmt};
 
@@ -15,7 +15,7 @@ impl Verifier<'_> {
         }
     }
 
-    pub(super) fn tile_stmt(&mut self, stmt: &TileStmt, place: &Place) -> Checked {
+    pub(super) fn tile_stmt(&mut self, stmt: &TileStmt, place: &Surroundings) -> Checked {
         if place.vector {
             return Err("a tile in a vector loop".to_string());
         }

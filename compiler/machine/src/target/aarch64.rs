@@ -30,9 +30,9 @@ use Narrow::{Bf16, Dot};
 /// Names and features come from gcc's `aarch64-cores.def` and LLVM's `AArch64Processors.td`, which agree except that only LLVM knows the
 /// products of bytes of tsv110. Caches are common ones of the core, for Apple's of the large cores; only speed
 /// depends on them.
-type Row = (&'static str, Narrow, usize, usize, usize);
+type ArmCpu = (&'static str, Narrow, usize, usize, usize);
 
-const CPUS: &[Row] = &[
+const CPUS: &[ArmCpu] = &[
     (BASELINE, Narrow::None, 32, 4, 512),
     (WITH_DOT, Dot, 32, 4, 512),
     (WITH_BF16, Bf16, 32, 4, 512),

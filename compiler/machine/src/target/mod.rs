@@ -1,5 +1,5 @@
 //! One value per target: triple, instruction set, vector width, register tile and cache sizes. Adding a
-//! target touches this folder; no other code matches on an architecture.
+//! target touches this folder. Beyond it only object formats and linkers know architectures.
 
 mod aarch64;
 mod riscv64;
@@ -463,8 +463,8 @@ fn with_format(triple: Triple) -> Triple {
 /// Makes a target of a triple and a processor's name.
 type Family = fn(Triple, Option<&str>) -> Result<Target>;
 
-/// The family of processors of a triple, which is called `name`. Fails for triples that code or objects cannot be made for, all of them: code
-/// generation takes what comes this far.
+/// The family of processors of a triple, which is called `name`. Fails for triples that code or objects cannot be made for, all of them:
+/// code generation takes what comes this far.
 fn family(triple: &Triple, name: &str) -> Result<Family> {
     if source::is_for(triple) {
         return Ok(source::target);

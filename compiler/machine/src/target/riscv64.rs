@@ -11,7 +11,7 @@ use onnxc_ir::error::Result;
 
 /// A processor: name, extensions beyond RV64GC, kibibytes of the first-level data cache, its ways, and kibibytes of the second
 /// level. Names are those of gcc and clang; profiles and `rv64gcv` are processors with just that.
-type Row = (&'static str, &'static [&'static [&'static str]], usize, usize, usize);
+type RiscvCpu = (&'static str, &'static [&'static [&'static str]], usize, usize, usize);
 
 /// What all have, code around the kernels too: compressed instructions.
 const BASELINE_FEATURES: &[&str] = &["has_zca", "has_zcd"];
@@ -23,7 +23,7 @@ const ZBS: &[&str] = &["has_zbs"];
 /// V requires registers of at least 128 bits.
 const V: &[&str] = &["has_v", "has_zvl32b", "has_zvl64b", "has_zvl128b"];
 
-const CPUS: &[Row] = &[
+const CPUS: &[RiscvCpu] = &[
     (BASELINE, &[], 32, 8, 256),
     ("rv64gcv", &[V], 32, 8, 256),
     ("rva22u64", &[ZBA_ZBB, ZBS], 32, 8, 256),

@@ -12,9 +12,9 @@ const Z17: &[&str] = &["has_mie4", "has_vxrs_ext3"];
 
 /// A processor as gcc names it, its number among the editions of the architecture, Cranelift's settings, and mebibytes of the
 /// second-level data cache. The first level has 128 KiB in 8 ways since z13.
-type Row = (&'static str, &'static str, &'static [&'static [&'static str]], usize);
+type S390xCpu = (&'static str, &'static str, &'static [&'static [&'static str]], usize);
 
-const CPUS: &[Row] = &[
+const CPUS: &[S390xCpu] = &[
     (BASELINE, "arch12", &[], 4),
     ("z15", "arch13", &[Z15], 4),
     ("z16", "arch14", &[Z15], 32),

@@ -8,28 +8,29 @@ use super::{Target, unknown_cpu};
 use crate::vector::isa::Isa;
 use onnxc_ir::error::Result;
 
-/// A processor: name, bytes of vectors, registers for them or for numbers, kibibytes of the first-level data cache (of fast memory where there
-/// is none) and of the second level.
-type Row = (&'static str, usize, usize, usize, usize);
+/// A processor: name, bytes of vectors, registers for them or for numbers, kibibytes of the first-level data cache (of fast memory where
+/// there is none) and of the second level.
+type SourceCpu = (&'static str, usize, usize, usize, usize);
 
 /// The first of each is what its triple means.
-const V6M: &[Row] = &[("cortex-m0plus", 4, 8, 8, 32), ("cortex-m0", 4, 8, 8, 32), ("cortex-m1", 4, 8, 8, 32)];
-const V7M: &[Row] = &[("cortex-m3", 4, 10, 16, 64)];
+const V6M: &[SourceCpu] =
+    &[("cortex-m0plus", 4, 8, 8, 32), ("cortex-m0", 4, 8, 8, 32), ("cortex-m1", 4, 8, 8, 32)];
+const V7M: &[SourceCpu] = &[("cortex-m3", 4, 10, 16, 64)];
 /// Half of the registers of floats.
-const V7EM: &[Row] = &[("cortex-m4", 4, 16, 16, 64), ("cortex-m7", 4, 16, 16, 256)];
-const V8M_BASE: &[Row] = &[("cortex-m23", 4, 8, 8, 32)];
-const V8M: &[Row] =
+const V7EM: &[SourceCpu] = &[("cortex-m4", 4, 16, 16, 64), ("cortex-m7", 4, 16, 16, 256)];
+const V8M_BASE: &[SourceCpu] = &[("cortex-m23", 4, 8, 8, 32)];
+const V8M: &[SourceCpu] =
     &[("cortex-m33", 4, 16, 16, 64), ("cortex-m55", 4, 16, 16, 128), ("cortex-m85", 4, 16, 32, 256)];
-const RV32: &[Row] = &[("generic-rv32", 4, 16, 16, 64)];
-const XTENSA: &[Row] = &[("esp32s3", 4, 16, 32, 128), ("esp32", 4, 16, 32, 128)];
+const RV32: &[SourceCpu] = &[("generic-rv32", 4, 16, 16, 64)];
+const XTENSA: &[SourceCpu] = &[("esp32s3", 4, 16, 32, 128), ("esp32", 4, 16, 32, 128)];
 /// Engines have the registers of the machine; those of x86-64 are fewest.
-const WASM: &[Row] = &[("simd128", 16, 16, 32, 512), ("mvp", 4, 16, 32, 512)];
+const WASM: &[SourceCpu] = &[("simd128", 16, 16, 32, 512), ("mvp", 4, 16, 32, 512)];
 
 /// Programs of 32 bits for systems of either width.
-const X86: &[Row] = &[("i686", 16, 8, 32, 256)];
-const ARM: &[Row] = &[("cortex-a7", 16, 16, 32, 256)];
+const X86: &[SourceCpu] = &[("i686", 16, 8, 32, 256)];
+const ARM: &[SourceCpu] = &[("cortex-a7", 16, 16, 32, 256)];
 
-fn rows(triple: &Triple) -> Option<&'static [Row]> {
+fn rows(triple: &Triple) -> Option<&'static [SourceCpu]> {
     use ArmArchitecture::*;
     Some(match triple.architecture {
         Architecture::Arm(Thumbv6m) => V6M,

@@ -122,9 +122,9 @@ const V4: &[&str] = &["has_avx512f", "has_avx512dq", "has_avx512vl"];
 const ICELAKE: &[&str] = &["has_avx512bitalg", "has_avx512vbmi", "has_avx512vnni"];
 
 /// A processor: name, feature sets, bytes of L1 and L2.
-type Row = (&'static str, &'static [&'static [&'static str]], usize, usize);
+type X64Cpu = (&'static str, &'static [&'static [&'static str]], usize, usize);
 
-const CPUS: &[Row] = &[
+const CPUS: &[X64Cpu] = &[
     ("x86-64", &[], 32 << 10, 256 << 10),
     ("generic", &[], 32 << 10, 256 << 10),
     ("nehalem", &[V2], 32 << 10, 256 << 10),

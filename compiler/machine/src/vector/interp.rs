@@ -77,7 +77,7 @@ pub fn run(func: &Func, buffers: &mut [Vec<u8>], dims: &[i64], (lo, hi): (i64, i
     }
 }
 
-type Step<T> = std::result::Result<T, String>;
+type Ran<T> = std::result::Result<T, String>;
 
 struct Machine<'a> {
     func: &'a Func,
@@ -133,25 +133,25 @@ impl Machine<'_> {
         }
     }
 
-    fn get(&self, reg: Reg) -> Step<Value> {
+    fn get(&self, reg: Reg) -> Ran<Value> {
         self.regs[reg].ok_or_else(|| format!("{reg} is read before it is defined"))
     }
 
-    fn int(&self, reg: Reg) -> Step<i64> {
+    fn int(&self, reg: Reg) -> Ran<i64> {
         match self.get(reg)? {
             Value::Int(value) => Ok(value),
             _ => Err(format!("{reg} is not a general register")),
         }
     }
 
-    fn vector(&self, reg: Reg) -> Step<[u8; VECTOR]> {
+    fn vector(&self, reg: Reg) -> Ran<[u8; VECTOR]> {
         match self.get(reg)? {
             Value::Vector(bytes) => Ok(bytes),
             _ => Err(format!("{reg} is not a vector")),
         }
     }
 
-    fn mask(&self, reg: Reg) -> Step<u64> {
+    fn mask(&self, reg: Reg) -> Ran<u64> {
         match self.get(reg)? {
             Value::Mask(bits) => Ok(bits),
             _ => Err(format!("{reg} is not a mask")),
@@ -159,7 +159,7 @@ impl Machine<'_> {
     }
 
     /// `bytes` bytes at an address, and the buffer they are in.
-    fn place(&self, address: u64, bytes: usize) -> Step<(usize, usize)> {
+    fn place(&self, address: u64, bytes: usize) -> Ran<(usize, usize)> {
         let (number, offset) = ((address / SPACING).wrapping_sub(BUFFERS / SPACING), address % SPACING);
         let number = usize::try_from(number).unwrap_or(usize::MAX);
         match self.buffers.get(number) {
@@ -171,7 +171,7 @@ impl Machine<'_> {
         }
     }
 
-    fn in_frame(&self, address: u64, bytes: usize) -> Step<usize> {
+    fn in_frame(&self, address: u64, bytes: usize) -> Ran<usize> {
         let at = (address - FRAME) as usize;
         match at + bytes <= self.frame.len() {
             true => Ok(at),
@@ -179,7 +179,7 @@ impl Machine<'_> {
         }
     }
 
-    fn address(&self, mem: Option<Mem>) -> Step<u64> {
+    fn address(&self, mem: Option<Mem>) -> Ran<u64> {
         match mem {
             Some(Mem::At(Address { base, scaled, disp }) | Mem::Each(Address { base, scaled, disp })) => {
                 let scaled = match scaled {
@@ -193,7 +193,7 @@ impl Machine<'_> {
     }
 
     /// The little-endian number of `bytes` bytes at an address.
-    fn read(&self, address: u64, bytes: usize) -> Step<u64> {
+    fn read(&self, address: u64, bytes: usize) -> Ran<u64> {
         let word = |at: u64, count: usize, what: &str| match at.is_multiple_of(8) && bytes == 8 {
             true if at / 8 < count as u64 => Ok((at / 8) as usize),
             _ => Err(format!("{bytes} bytes at {at} of {count} {what}")),
@@ -219,7 +219,7 @@ impl Machine<'_> {
         }
     }
 
-    fn write(&mut self, address: u64, bytes: &[u8]) -> Step<()> {
+    fn write(&mut self, address: u64, bytes: &[u8]) -> Ran<()> {
         if address / SPACING * SPACING == FRAME {
             let at = self.in_frame(address, bytes.len())?;
             self.frame[at..at + bytes.len()].copy_from_slice(bytes);
@@ -231,7 +231,7 @@ impl Machine<'_> {
     }
 
     /// Operand `at` of an operation on such lanes, which is in memory if it is the last and no register.
-    fn operand(&self, inst: &Inst, at: usize, lanes: Lanes) -> Step<[u8; VECTOR]> {
+    fn operand(&self, inst: &Inst, at: usize, lanes: Lanes) -> Ran<[u8; VECTOR]> {
         if let Some(&reg) = inst.uses.get(at) {
             return self.vector(reg);
         }
@@ -245,7 +245,7 @@ impl Machine<'_> {
             _ => {
                 let address = self.address(inst.mem)?;
                 let elements = (0..lanes.count()).map(|at| self.read(address + (at * width) as u64, width));
-                let elements = elements.collect::<Step<Vec<_>>>()?;
+                let elements = elements.collect::<Ran<Vec<_>>>()?;
                 vector(lanes, |at| elements[at])
             }
         };
@@ -255,7 +255,7 @@ impl Machine<'_> {
         }
     }
 
-    fn inst(&mut self, inst: &Inst) -> Step<()> {
+    fn inst(&mut self, inst: &Inst) -> Ran<()> {
         let value = match inst.op {
             Op::Store(lanes) => {
                 let bytes = self.vector(inst.uses[0])?;
@@ -283,7 +283,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn general(&self, inst: &Inst) -> Step<i64> {
+    fn general(&self, inst: &Inst) -> Ran<i64> {
         let used =
             |at: usize| inst.uses.get(at).map_or(Err("an operand is missing".into()), |&reg| self.int(reg));
         Ok(match inst.op {
@@ -316,7 +316,7 @@ impl Machine<'_> {
         })
     }
 
-    fn new_mask(&self, inst: &Inst) -> Step<u64> {
+    fn new_mask(&self, inst: &Inst) -> Ran<u64> {
         let Some(lanes) = lanes(inst.op) else { return Err("no lanes".into()) };
         let (count, width) = (lanes.count(), lanes.width());
         let bits = |test: &dyn Fn(usize) -> bool| (0..count).map(|at| u64::from(test(at)) << at).sum();
@@ -345,7 +345,7 @@ impl Machine<'_> {
         })
     }
 
-    fn new_vector(&self, inst: &Inst) -> Step<Value> {
+    fn new_vector(&self, inst: &Inst) -> Ran<Value> {
         if let Op::Extract(at, one) = inst.op {
             let a = self.vector(inst.uses[0])?;
             return Ok(vector(one, |_| lane(&a, at.into(), one.width())));
@@ -386,13 +386,13 @@ impl Machine<'_> {
             Op::LoadSmall(small, _) => {
                 let (address, bytes) = (self.address(inst.mem)?, small.bytes());
                 let elements = (0..count).map(|at| self.read(address + (at * bytes) as u64, bytes));
-                let elements = elements.collect::<Step<Vec<_>>>()?;
+                let elements = elements.collect::<Ran<Vec<_>>>()?;
                 vector(lanes, |at| widened(small, elements[at]))
             }
             Op::LoadHalves(small, _) => {
                 let address = self.address(inst.mem)?;
                 let elements = (0..2 * count).map(|at| self.read(address + at as u64, 1));
-                let elements = elements.collect::<Step<Vec<_>>>()?;
+                let elements = elements.collect::<Ran<Vec<_>>>()?;
                 packed(2 * count, 2, |at| widened(small, elements[at]))
             }
             Op::Unpack(_) => {

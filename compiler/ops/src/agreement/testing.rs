@@ -1,5 +1,5 @@
-//! For tests of every agreement of every row: its text is sound, and shapes that violate it are refused, by an error where constants conflict, otherwise
-//! by an assumption that the run finds broken.
+//! For tests of every agreement of every row: its text is sound, and shapes that violate it are refused, by an error where constants
+//! conflict, otherwise by an assumption that the run finds broken.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

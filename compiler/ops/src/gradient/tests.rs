@@ -547,7 +547,8 @@ fn what_has_no_rule_is_named() {
     assert!(error.message.ends_with("values of other sizes than they are given"), "{}", error.message);
 }
 
-/// The body of a loop: a state `h` of 3 numbers, a slice of 3 numbers, weights that it captures. What it gives is the next state and a part.
+/// The body of a loop: a state `h` of 3 numbers, a slice of 3 numbers, weights that it captures. What it gives is the next state and a
+/// part.
 fn cell(outer: &Builder<'_>, state: &TensorType) -> Graph {
     let (mut graph, origin) = outer.body();
     let mut b = Builder::new(&mut graph, origin);

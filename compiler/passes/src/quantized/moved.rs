@@ -12,7 +12,7 @@ use onnxc_ir::graph::{DType, MapFn, NodeId, Op, Tensor, ValueId};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 /// What happens to an element between the bytes that are read and those that are made.
-enum Step {
+enum ElementStep {
     /// A number keeps its order beside others.
     Number(Number),
     /// It moves.
@@ -78,10 +78,10 @@ pub fn moved(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
         let same_shape = b.ty(inputs[0]).shape == b.ty(at).shape;
         let step = match op {
             Op::Map(MapFn::Cast { .. }) => break inputs[0],
-            Op::Map(function) if same_shape => Number::of(*function, constant).map(Step::Number),
-            Op::Pad { .. } => constant.map(|fill| Step::Surround(op.clone(), fill)),
-            Op::Reduce { op: ReduceFn::Max | ReduceFn::Min, .. } => Some(Step::Pick(op.clone())),
-            op if op.is_view() => Some(Step::Move(op.clone())),
+            Op::Map(function) if same_shape => Number::of(*function, constant).map(ElementStep::Number),
+            Op::Pad { .. } => constant.map(|fill| ElementStep::Surround(op.clone(), fill)),
+            Op::Reduce { op: ReduceFn::Max | ReduceFn::Min, .. } => Some(ElementStep::Pick(op.clone())),
+            op if op.is_view() => Some(ElementStep::Move(op.clone())),
             _ => None,
         };
         let Some(step) = step.filter(|_| steps.len() < MAX_STEPS) else { return Ok(None) };
@@ -98,9 +98,9 @@ pub fn moved(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     let mut value = bytes;
     for (at, step) in steps.iter().enumerate().rev() {
         value = match step {
-            Step::Number(_) => continue,
-            Step::Move(op) | Step::Pick(op) => b.emit1(op.clone(), &[value])?,
-            Step::Surround(op, fill) => {
+            ElementStep::Number(_) => continue,
+            ElementStep::Move(op) | ElementStep::Pick(op) => b.emit1(op.clone(), &[value])?,
+            ElementStep::Surround(op, fill) => {
                 let fill = through(&steps[..at], *fill).clamp(all.start as f32, (all.end - 1) as f32);
                 let fill = match dtype {
                     DType::I8 => Tensor::scalar(fill as i8),
@@ -115,9 +115,9 @@ pub fn moved(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
 }
 
 /// What becomes of a number, `steps` being in reverse.
-fn through(steps: &[Step], x: f32) -> f32 {
+fn through(steps: &[ElementStep], x: f32) -> f32 {
     steps.iter().rev().fold(x, |x, step| match step {
-        Step::Number(number) => number.apply(x),
+        ElementStep::Number(number) => number.apply(x),
         _ => x,
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Plan, consistent, fault};
-use crate::{ALIGN, BlockId, Group, GroupId, Place, Program, Scratch, Step, handed, handed_by_bodies};
+use crate::{ALIGN, BlockId, Group, GroupId, Program, Scratch, Step, Storage, handed, handed_by_bodies};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{Dim, Graph, NodeId, Op, Sym, ValueId};
 
@@ -149,7 +149,7 @@ impl Replay<'_> {
         let bytes = self.bytes(value)?;
         let whole = |space| Ok(Range { space, start: 0, end: bytes });
         match &self.program.places[storage] {
-            Some(Place::Arena { offset, size }) => {
+            Some(Storage::Arena { offset, size }) => {
                 let (start, size) = (self.eval(offset)?, self.eval(size)?);
                 let end = start + bytes;
                 if start < 0
@@ -164,12 +164,12 @@ impl Replay<'_> {
                 }
                 Ok(Range { space: Space::Arena, start, end })
             }
-            Some(Place::Output(at)) => whole(Space::Output(*at)),
-            Some(Place::Heap(block)) => match self.blocks.get(block) {
+            Some(Storage::Output(at)) => whole(Space::Output(*at)),
+            Some(Storage::Heap(block)) => match self.blocks.get(block) {
                 Some(&size) if size >= bytes => whole(Space::Heap(*block)),
                 size => fault(format!("{value} ({bytes} bytes) is in {block}, which has {size:?}")),
             },
-            Some(Place::Input(_) | Place::Constant) => whole(Space::Fixed),
+            Some(Storage::Input(_) | Storage::Constant) => whole(Space::Fixed),
             _ => fault(format!("{value} is used and has no place")),
         }
     }
@@ -177,7 +177,7 @@ impl Replay<'_> {
     fn reads(&self, values: &[ValueId]) -> Result<()> {
         for &value in values {
             let range = self.range(value)?;
-            if let Some(Place::Input(at)) = self.program.place(value)
+            if let Some(Storage::Input(at)) = self.program.place(value)
                 && self.replaced.contains(at)
             {
                 return fault(format!("{value} is read from the state {at}, which was written over"));
@@ -304,7 +304,7 @@ impl Replay<'_> {
         let (handed, mut comes) = (handed(graph, node), BTreeSet::new());
         for (at, &value) in data.outputs.iter().enumerate() {
             match (&self.program.places[value], handed.contains(&at)) {
-                (Some(Place::Heap(block)), true) => drop(comes.insert(*block)),
+                (Some(Storage::Heap(block)), true) => drop(comes.insert(*block)),
                 (_, true) => return fault(format!("{value} of {node} is handed over and is in no block")),
                 (_, false) => {}
             }

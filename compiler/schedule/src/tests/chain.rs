@@ -215,8 +215,9 @@ fn the_checker_finds_broken_chains() {
         check(&g, &program).unwrap_err().message
     };
     let chain = &good.groups[id];
-    let packed = chain.inputs.iter().find(|&&v| matches!(good.places[v], Some(Place::Arena { .. }))).unwrap();
-    let Some(Place::Arena { offset, .. }) = &good.places[*packed] else { panic!("not in the arena") };
+    let packed =
+        chain.inputs.iter().find(|&&v| matches!(good.places[v], Some(Storage::Arena { .. }))).unwrap();
+    let Some(Storage::Arena { offset, .. }) = &good.places[*packed] else { panic!("not in the arena") };
     let at = |program: &mut Program, offset: &Dim| program.scratch[id] = Some(Scratch::Arena(offset.clone()));
     assert!(broken(&|program| at(program, offset)).contains("overlaps its"));
     assert!(broken(&|program| program.scratch[id] = None).contains("has no scratch"));
@@ -227,7 +228,7 @@ fn the_checker_finds_broken_chains() {
     assert!(broken(&|program| drop(program.groups[id].stages.pop())).contains("stages of the chain"));
     let weights = chain.stages[1].outputs[0];
     let stored = |program: &mut Program| {
-        program.places[weights] = Some(Place::Arena { offset: Dim::ZERO, size: Dim::from(1i64 << 20) });
+        program.places[weights] = Some(Storage::Arena { offset: Dim::ZERO, size: Dim::from(1i64 << 20) });
     };
     assert!(broken(&stored).contains("has a place"));
     // Scratch holds nothing afterwards: what was there before is gone.
@@ -252,7 +253,7 @@ fn the_checker_finds_broken_chains() {
     let step = program.steps.remove(at);
     program.steps.push(step);
     let end = program.arena.clone();
-    program.places[live] = Some(Place::Arena { offset: end.clone(), size: Dim::from(64 * 64 * 4i64) });
+    program.places[live] = Some(Storage::Arena { offset: end.clone(), size: Dim::from(64 * 64 * 4i64) });
     program.arena = end.clone() + program.groups[id].scratch.clone();
     check(&other, &program).unwrap();
     program.scratch[id] = Some(Scratch::Arena(end));

@@ -63,8 +63,8 @@ impl Helpers {
         });
     }
 
-    /// A float as an integer: toward zero, to 64 bits, whose lower ones are kept. NaN is 0, and what 64 bits do not hold is the nearest that
-    /// they do.
+    /// A float as an integer: toward zero, to 64 bits, whose lower ones are kept. NaN is 0, and what 64 bits do not hold is the nearest
+    /// that they do.
     pub fn int_of_float(&mut self, float: &str, signed: bool, long: bool) {
         let ty = super::c_name(float);
         let suffix = if float == "f64" { "" } else { "f" };

@@ -42,7 +42,7 @@ fn examined(parts: &Parts<'_>, opt_level: u8) -> Report {
 /// Stage, name and description of what is found wrong.
 fn culprit(report: &Report) -> (&'static str, &str, &str) {
     let at = report.culprit.unwrap_or_else(|| panic!("nothing is found wrong\n{report}"));
-    let Row { stage, name, about, .. } = &report.rows[at];
+    let StageRow { stage, name, about, .. } = &report.rows[at];
     (stage, name, about)
 }
 

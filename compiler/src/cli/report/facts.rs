@@ -13,7 +13,7 @@ use crate::{Options, Precision};
 use onnxc_backend::codegen::kernels::Kernels;
 use onnxc_ir::graph::{Dim, Graph, Tensor, ValueId};
 use onnxc_machine::target::Target;
-use onnxc_schedule::{Place, Program, Scratch, Step};
+use onnxc_schedule::{Program, Scratch, Step, Storage};
 
 pub struct Facts {
     pub model: String,
@@ -24,8 +24,8 @@ pub struct Facts {
     pub peak: Peak,
     /// Of a run, where the sizes are known.
     pub gflop: f64,
-    pub rows: Vec<Row>,
-    pub blocks: Vec<Block>,
+    pub rows: Vec<KernelRow>,
+    pub blocks: Vec<ArenaBlock>,
     /// Of the memory plan, where the sizes are known.
     pub arena: Option<i64>,
     pub bound: Option<i64>,
@@ -38,7 +38,7 @@ pub struct Facts {
 }
 
 /// A step that computes.
-pub struct Row {
+pub struct KernelRow {
     /// Its place among all steps of the program: the time of the memory plan.
     pub at: usize,
     pub name: String,
@@ -52,7 +52,7 @@ pub struct Row {
 }
 
 /// Bytes of the arena, from step to step.
-pub struct Block {
+pub struct ArenaBlock {
     pub name: String,
     pub offset: i64,
     pub bytes: i64,
@@ -148,12 +148,12 @@ fn rows(
     loaded: &Loaded,
     shares: Vec<Share>,
     symbols: &Symbols,
-) -> Vec<Row> {
+) -> Vec<KernelRow> {
     let mut shares: HashMap<usize, Share> = shares.into_iter().map(|share| (share.step, share)).collect();
     // The model's own steps are numbered in their order, with those of bodies between them.
     let numbers =
         loaded.steps.iter().enumerate().filter(|(_, info)| info.scope == 0).map(|(number, _)| number);
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<KernelRow> = Vec::new();
     let mut writers: HashMap<ValueId, usize> = HashMap::new();
     for ((at, step), number) in program.steps.iter().enumerate().zip(numbers) {
         let (inputs, outputs) = match step {
@@ -172,11 +172,11 @@ fn rows(
             inputs.iter().filter_map(|&value| writers.get(&program.storage(value)).copied()).collect();
         reads.sort_unstable();
         reads.dedup();
-        let constant = |value: &&ValueId| matches!(program.place(**value), Some(Place::Constant));
+        let constant = |value: &&ValueId| matches!(program.place(**value), Some(Storage::Constant));
         let weights =
             inputs.iter().filter(constant).filter_map(|&value| size(&graph.ty(value).bytes(), symbols));
         let name = timing.as_ref().map_or_else(|| info.kernel.clone(), Share::short_name);
-        let row = Row {
+        let row = KernelRow {
             at,
             name,
             nodes: info.nodes.join("\n"),
@@ -195,8 +195,8 @@ fn rows(
 }
 
 /// Bytes of the arena, each from the step that writes it first to the last that reads it.
-fn blocks(graph: &Graph, program: &Program, symbols: &Symbols) -> Vec<Block> {
-    let mut blocks: Vec<Block> = Vec::new();
+fn blocks(graph: &Graph, program: &Program, symbols: &Symbols) -> Vec<ArenaBlock> {
+    let mut blocks: Vec<ArenaBlock> = Vec::new();
     let mut of_value: HashMap<ValueId, usize> = HashMap::new();
     for (at, step) in program.steps.iter().enumerate() {
         let (mut used, mut scratch) = (vec![], None);
@@ -216,11 +216,11 @@ fn blocks(graph: &Graph, program: &Program, symbols: &Symbols) -> Vec<Block> {
             _ => {}
         }
         if let Some((offset, bytes)) = scratch {
-            blocks.push(Block { name: "scratch".into(), offset, bytes, from: at, to: at });
+            blocks.push(ArenaBlock { name: "scratch".into(), offset, bytes, from: at, to: at });
         }
         for value in used {
             let storage = program.storage(value);
-            let Some(Place::Arena { offset, size: bytes }) = program.place(storage) else { continue };
+            let Some(Storage::Arena { offset, size: bytes }) = program.place(storage) else { continue };
             if let Some(&block) = of_value.get(&storage) {
                 blocks[block].to = at;
                 continue;
@@ -228,7 +228,7 @@ fn blocks(graph: &Graph, program: &Program, symbols: &Symbols) -> Vec<Block> {
             let (Some(offset), Some(bytes)) = (size(offset, symbols), size(bytes, symbols)) else { continue };
             let node = graph.producer(storage).map(|node| graph.node_ref(node).name);
             of_value.insert(storage, blocks.len());
-            blocks.push(Block { name: node.unwrap_or_default(), offset, bytes, from: at, to: at });
+            blocks.push(ArenaBlock { name: node.unwrap_or_default(), offset, bytes, from: at, to: at });
         }
     }
     blocks

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use super::facts::{Facts, Row};
+use super::facts::{Facts, KernelRow};
 use super::page::{escape, ms_text};
 use crate::cli::bench::{Bound, Share};
 
 /// A table of all timed kernels, the slowest first. Its columns sort.
 pub fn table(facts: &Facts) -> Option<String> {
-    let mut rows: Vec<(&Row, &Share)> =
+    let mut rows: Vec<(&KernelRow, &Share)> =
         facts.rows.iter().filter_map(|row| Some((row, row.timing.as_ref()?))).collect();
     rows.sort_by(|(_, a), (_, b)| b.ms.total_cmp(&a.ms));
     let longest = rows.first().map(|(_, share)| share.ms)?;
@@ -25,7 +25,7 @@ pub fn table(facts: &Facts) -> Option<String> {
     Some(table + "</tbody>\n</table>\n")
 }
 
-fn kernel(table: &mut String, row: &Row, share: &Share, longest: f64) {
+fn kernel(table: &mut String, row: &KernelRow, share: &Share, longest: f64) {
     let refusal = match &share.refusal {
         Some(reason) => format!("<small>not a leaf kernel: {}</small>", escape(reason)),
         None => String::new(),
@@ -68,7 +68,7 @@ fn kernel(table: &mut String, row: &Row, share: &Share, longest: f64) {
 }
 
 /// The first of the nodes with a name.
-fn first_node(row: &Row) -> String {
+fn first_node(row: &KernelRow) -> String {
     row.nodes
         .lines()
         .find(|name| !name.is_empty())

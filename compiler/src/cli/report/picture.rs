@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::facts::{Block, Facts};
+use super::facts::{ArenaBlock, Facts};
 use super::hot;
 use super::page::{bytes_text, escape, ms_text};
 
@@ -50,7 +50,7 @@ fn arc(svg: &mut String, from: usize, to: usize) {
 }
 
 /// Bytes that are live in each step.
-fn live(blocks: &[Block], steps: usize) -> Vec<i64> {
+fn live(blocks: &[ArenaBlock], steps: usize) -> Vec<i64> {
     let mut live = vec![0; steps];
     for block in blocks {
         live[block.from..=block.to].iter_mut().for_each(|bytes| *bytes += block.bytes);
@@ -77,7 +77,7 @@ pub fn memory(facts: &Facts) -> Option<String> {
         let _ = writeln!(plan, "<line class=\"grid\" x1=\"0\" x2=\"{steps}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>");
     }
     for (at, block) in facts.blocks.iter().enumerate() {
-        let Block { name, offset, bytes, from, to } = block;
+        let ArenaBlock { name, offset, bytes, from, to } = block;
         let top = y(offset + bytes);
         let text = format!("{name}: {} from step {from} to {to}", bytes_text(*bytes as u64));
         let _ = writeln!(
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn live_bytes_are_those_of_all_blocks_of_a_step() {
-        let block = |bytes, from, to| Block { name: String::new(), offset: 0, bytes, from, to };
+        let block = |bytes, from, to| ArenaBlock { name: String::new(), offset: 0, bytes, from, to };
         assert_eq!(live(&[block(8, 0, 1), block(4, 1, 3)], 4), [8, 12, 4, 4]);
     }
 }

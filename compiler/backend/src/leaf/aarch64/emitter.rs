@@ -2,7 +2,7 @@
 
 use super::inst::{self, Access, Float, Int};
 use super::{Emitted, Word};
-use crate::leaf::alloc::{Place, SLOT_BYTES, Step};
+use crate::leaf::alloc::{Action, Location, SLOT_BYTES};
 use onnxc_machine::vector::ir::{
     Address, Binary, Compare, Convert, End, Inst, Lanes, Logic, Mem, Op, Operand, Small, Unary,
 };
@@ -36,25 +36,25 @@ impl Pool {
 
 /// The operands of an instruction in their places.
 pub struct Operands<'a> {
-    pub uses: &'a [Place],
+    pub uses: &'a [Location],
     /// Registers of the address.
     base: Option<u8>,
     index: Option<u8>,
     mem: Option<Mem>,
-    pub dst: Option<Place>,
-    temps: &'a [Place],
+    pub dst: Option<Location>,
+    temps: &'a [Location],
 }
 
-pub fn general(place: Place) -> Result<u8, String> {
+pub fn general(place: Location) -> Result<u8, String> {
     match place {
-        Place::Int(n) => Ok(n),
+        Location::Int(n) => Ok(n),
         _ => Err(format!("{place:?} is not a general register")),
     }
 }
 
-pub fn vector(place: Place) -> Result<u8, String> {
+pub fn vector(place: Location) -> Result<u8, String> {
     match place {
-        Place::Vec(n) => Ok(n),
+        Location::Vec(n) => Ok(n),
         _ => Err(format!("{place:?} is not a vector register")),
     }
 }
@@ -63,7 +63,7 @@ pub fn vector(place: Place) -> Result<u8, String> {
 type Reached = (u8, Option<(u8, u8)>, i64);
 
 impl<'a> Operands<'a> {
-    fn new(inst: &Inst, places: &'a [Place], temps: &'a [Place]) -> Result<Operands<'a>, String> {
+    fn new(inst: &Inst, places: &'a [Location], temps: &'a [Location]) -> Result<Operands<'a>, String> {
         let (uses, rest) = places.split_at_checked(inst.uses.len()).ok_or("operands without places")?;
         let count = inst.mem.into_iter().flat_map(Mem::reads).count();
         let address = rest.get(..count).ok_or("an address without places")?;
@@ -72,7 +72,7 @@ impl<'a> Operands<'a> {
         Ok(Operands { uses, base: register(0)?, index: register(1)?, mem: inst.mem, dst, temps })
     }
 
-    fn used(&self, at: usize) -> Result<Place, String> {
+    fn used(&self, at: usize) -> Result<Location, String> {
         self.uses.get(at).copied().ok_or_else(|| format!("operand {at} is missing"))
     }
 
@@ -84,7 +84,7 @@ impl<'a> Operands<'a> {
         general(self.used(at)?)
     }
 
-    fn result(&self) -> Result<Place, String> {
+    fn result(&self) -> Result<Location, String> {
         self.dst.ok_or_else(|| "the result is missing".into())
     }
 
@@ -112,25 +112,31 @@ impl Emitter<'_> {
     }
 
     /// The instructions of one step, and of the next where one does both. Gives how many steps these were.
-    pub fn steps(&mut self, steps: &[Step]) -> Result<usize, String> {
+    pub fn steps(&mut self, steps: &[Action]) -> Result<usize, String> {
         match steps {
-            [Step::Inst { inst, places, .. }, Step::Inst { inst: next, places: beside, .. }, ..]
+            [Action::Inst { inst, places, .. }, Action::Inst { inst: next, places: beside, .. }, ..]
                 if self.pair(inst, places, next, beside)? =>
             {
                 Ok(2)
             }
-            [Step::Move { from, to }, ..] => self.transfer(*from, *to).map(|()| 1),
-            [Step::Inst { inst, places, temps }, ..] => {
+            [Action::Move { from, to }, ..] => self.transfer(*from, *to).map(|()| 1),
+            [Action::Inst { inst, places, temps }, ..] => {
                 let operands = Operands::new(inst, places, temps)?;
                 self.inst(inst.op, &operands).map_err(|e| format!("{:?}: {e}", inst.op))?;
                 Ok(1)
             }
-            [Step::End { .. }, ..] | [] => Err("a block ends before its end".into()),
+            [Action::End { .. }, ..] | [] => Err("a block ends before its end".into()),
         }
     }
 
     /// Two loads of neighbours as one, in either order.
-    fn pair(&mut self, one: &Inst, places: &[Place], two: &Inst, others: &[Place]) -> Result<bool, String> {
+    fn pair(
+        &mut self,
+        one: &Inst,
+        places: &[Location],
+        two: &Inst,
+        others: &[Location],
+    ) -> Result<bool, String> {
         let (Some(Mem::At(a)), Some(Mem::At(b))) = (one.mem, two.mem) else { return Ok(false) };
         let whole = |op: Op| matches!(op, Op::Load(lanes) if lanes.bytes() == 16);
         let apart = i64::from(b.disp) - i64::from(a.disp);
@@ -149,16 +155,20 @@ impl Emitter<'_> {
     }
 
     /// Between places of one class. Of vectors always the whole, as nothing here knows how much of it matters.
-    fn transfer(&mut self, from: Place, to: Place) -> Emitted {
+    fn transfer(&mut self, from: Location, to: Location) -> Emitted {
         let slot = |n: u32| i64::from(n) * SLOT_BYTES as i64;
         match (from, to) {
             _ if from == to => {}
-            (Place::Int(n), Place::Int(d)) => self.push(inst::copy(d, n)),
-            (Place::Vec(n), Place::Vec(d)) => self.push(inst::bits(inst::ORR, Lanes::X4, d, n, n)),
-            (Place::Int(t), Place::Spill(n)) => self.access(inst::STORE_X, t, inst::SP, slot(n)),
-            (Place::Spill(n), Place::Int(t)) => self.access(inst::LOAD_X, t, inst::SP, slot(n)),
-            (Place::Vec(t), Place::Spill(n)) => self.access(Access::vector(16, false), t, inst::SP, slot(n)),
-            (Place::Spill(n), Place::Vec(t)) => self.access(Access::vector(16, true), t, inst::SP, slot(n)),
+            (Location::Int(n), Location::Int(d)) => self.push(inst::copy(d, n)),
+            (Location::Vec(n), Location::Vec(d)) => self.push(inst::bits(inst::ORR, Lanes::X4, d, n, n)),
+            (Location::Int(t), Location::Spill(n)) => self.access(inst::STORE_X, t, inst::SP, slot(n)),
+            (Location::Spill(n), Location::Int(t)) => self.access(inst::LOAD_X, t, inst::SP, slot(n)),
+            (Location::Vec(t), Location::Spill(n)) => {
+                self.access(Access::vector(16, false), t, inst::SP, slot(n))
+            }
+            (Location::Spill(n), Location::Vec(t)) => {
+                self.access(Access::vector(16, true), t, inst::SP, slot(n))
+            }
             _ => return Err(format!("a move from {from:?} to {to:?}")),
         }
         Ok(())
@@ -215,7 +225,7 @@ impl Emitter<'_> {
     }
 
     /// Sets the flags for the jumps at the end of a block.
-    pub fn compare(&mut self, end: &End, places: &[Place]) -> Emitted {
+    pub fn compare(&mut self, end: &End, places: &[Location]) -> Emitted {
         match (end, places) {
             (End::Branch { .. }, &[a, b]) => {
                 self.push(inst::fields(inst::CMP_X, 0, general(a)?, general(b)?));
@@ -248,7 +258,7 @@ impl Emitter<'_> {
             }
             Op::Prefetch => self.memory(inst::PREFETCH, inst::PREFETCH_L2, operands),
             _ => match operands.result()? {
-                Place::Int(dst) => self.integer(op, operands, dst),
+                Location::Int(dst) => self.integer(op, operands, dst),
                 result => self.vector(op, operands, vector(result)?),
             },
         }

@@ -3,7 +3,7 @@
 use super::inst::{self, FP, SP, X16, XZR};
 use super::{MEMORY_ALIGN, Word};
 use crate::leaf::alloc::{Allocated, SLOT_BYTES};
-use onnxc_machine::unwind::{Does, Step};
+use onnxc_machine::unwind::{Does, PrologueStep};
 use onnxc_machine::vector::ir::Func;
 
 const PAGE: u32 = 4096;
@@ -109,14 +109,14 @@ impl Frame {
     }
 
     /// What the prologue does that an unwinder has to know, where its rules are those of DWARF.
-    pub fn steps(&self) -> Vec<Step> {
+    pub fn steps(&self) -> Vec<PrologueStep> {
         let mut steps = vec![];
         if self.saved_bytes() == 0 {
             return steps;
         }
         const INSTRUCTION: u32 = 4;
         let mut end = INSTRUCTION;
-        steps.push(Step { end, does: Does::PushFrame(self.saved_bytes()) });
+        steps.push(PrologueStep { end, does: Does::PushFrame(self.saved_bytes()) });
         let mut at = 16;
         for (registers, save) in
             [(&self.saved, Does::Save as fn(u8, u32) -> Does), (&self.saved_vectors, Does::SaveVector)]
@@ -124,11 +124,13 @@ impl Frame {
             for pair in registers.chunks(2) {
                 end += INSTRUCTION;
                 let places = (at..).step_by(SLOT_BYTES);
-                steps.extend(pair.iter().zip(places).map(|(&one, at)| Step { end, does: save(one, at) }));
+                steps.extend(
+                    pair.iter().zip(places).map(|(&one, at)| PrologueStep { end, does: save(one, at) }),
+                );
                 at += 16;
             }
         }
-        steps.push(Step { end: end + INSTRUCTION, does: Does::Point(0) });
+        steps.push(PrologueStep { end: end + INSTRUCTION, does: Does::Point(0) });
         steps
     }
 

@@ -12,7 +12,7 @@ mod registers;
 mod tests;
 
 use super::ahead;
-use super::alloc::{SLOT_BYTES, Step, allocate};
+use super::alloc::{Action, SLOT_BYTES, allocate};
 use super::{Failure, MAX_FRAME, Machine};
 use cranelift_entity::EntityRef;
 use emitter::{Emitter, Pool, general};
@@ -78,7 +78,7 @@ pub fn compile(func: &Func, isa: Isa) -> Result<Machine, Failure> {
         let mut code = Emitter { words: vec![], pool: &mut pool, frame: memory as i64, isa };
         let steps = allocated.steps(id)?;
         let (end, mut rest) = match steps.split_last() {
-            Some((Step::End { places, .. }, rest)) => (places, rest),
+            Some((Action::End { places, .. }, rest)) => (places, rest),
             _ => return Err(format!("{id} does not end")),
         };
         while !rest.is_empty() {

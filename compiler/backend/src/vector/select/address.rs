@@ -31,7 +31,7 @@ pub struct Scope {
 }
 
 /// How an index differs between the lanes of a vector loop.
-pub enum Place {
+pub enum LaneIndex {
     Uniform(Index),
     /// Lane by lane one step further, from this index on.
     Contiguous(Index),
@@ -71,19 +71,19 @@ impl Select<'_> {
     }
 
     /// How an index differs between lanes that are `step` elements apart.
-    pub fn place_of(&mut self, index: &Index, step: i64) -> Selected<Place> {
+    pub fn place_of(&mut self, index: &Index, step: i64) -> Selected<LaneIndex> {
         let index = self.resolve(index)?;
         let Some(group) = self.group.clone().filter(|_| self.varies(&index)) else {
-            return Ok(Place::Uniform(index));
+            return Ok(LaneIndex::Uniform(index));
         };
         let one = index.coefficient(group.lane) == Some(Dim::from(step));
         if one && !self.mentions(&index, &|value| matches!(value, Value::Lanes(_))) {
-            return Ok(Place::Contiguous(index.substitute(group.lane, &group.base)));
+            return Ok(LaneIndex::Contiguous(index.substitute(group.lane, &group.base)));
         }
         (0..group.lanes)
             .map(|lane| self.at_lane(&index, &group, lane))
             .collect::<Selected<_>>()
-            .map(Place::Lanes)
+            .map(LaneIndex::Lanes)
     }
 
     /// Whether a resolved index differs between lanes.

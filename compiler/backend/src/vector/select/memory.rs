@@ -1,7 +1,7 @@
 //! Loads and stores of elements. Those of less than 32 bits are widened and packed on the way; one alone goes through a
 //! general register.
 
-use super::address::Place;
+use super::address::LaneIndex;
 use super::narrow::is_narrow;
 use super::value::{Form, Val};
 use super::{Select, Selected, refuse};
@@ -58,13 +58,13 @@ impl Select<'_> {
     fn load_bits(&mut self, buf: Buf, small: Option<Small>, index: &Index) -> Selected<Val> {
         let width = self.element_width(buf);
         match self.place_of(index, 1)? {
-            Place::Uniform(index) => self.load_uniform(buf, small, width, &index),
-            Place::Contiguous(index) => {
+            LaneIndex::Uniform(index) => self.load_uniform(buf, small, width, &index),
+            LaneIndex::Contiguous(index) => {
                 let (lanes, mem) = (self.lanes(width)?, self.mem(buf, &index)?);
                 let op = small.map_or(Op::Load(lanes), |small| Op::LoadSmall(small, lanes));
                 Ok(Val::of(self.inst(op, Class::Vec, vec![], Some(mem)), lanes))
             }
-            Place::Lanes(places) => {
+            LaneIndex::Lanes(places) => {
                 let scalars = places.iter().map(|index| self.load_scalar(buf, small, width, index));
                 let scalars = scalars.collect::<Selected<Vec<_>>>()?;
                 self.join(&scalars, width)
@@ -148,7 +148,7 @@ impl Select<'_> {
         for (at, byte) in bytes.iter().enumerate() {
             match byte {
                 Expr::Load { buf, index } => match self.place_of(index, 1)? {
-                    Place::Contiguous(index) => runs.push((at, *buf, index)),
+                    LaneIndex::Contiguous(index) => runs.push((at, *buf, index)),
                     _ => return Ok(None),
                 },
                 Expr::Const { bits: 0, .. } => {}
@@ -175,10 +175,10 @@ impl Select<'_> {
         let lanes = self.lanes(4)?;
         let elements = 4 / self.kernel.buffers[buf].dtype.size() as i64;
         let (op, index) = match self.place_of(index, elements)? {
-            Place::Contiguous(index) => (Op::Load(lanes), index),
-            Place::Uniform(index) if lanes.is_scalar() => (Op::Load(lanes), index),
-            Place::Uniform(index) => (Op::Broadcast(lanes), index),
-            Place::Lanes(places) => {
+            LaneIndex::Contiguous(index) => (Op::Load(lanes), index),
+            LaneIndex::Uniform(index) if lanes.is_scalar() => (Op::Load(lanes), index),
+            LaneIndex::Uniform(index) => (Op::Broadcast(lanes), index),
+            LaneIndex::Lanes(places) => {
                 let scalars = places.iter().map(|index| self.load_scalar(buf, None, 4, index));
                 let scalars = scalars.collect::<Selected<Vec<_>>>()?;
                 return self.join(&scalars, 4);
@@ -193,7 +193,7 @@ impl Select<'_> {
         let (width, mut small) = (self.element_width(buf), small(dtype, self.converts(dtype)));
         if let Some(small) = small
             && let Some(x) = self.quantized(dtype, value)
-            && let Place::Contiguous(index) = self.place_of(index, 1)?
+            && let LaneIndex::Contiguous(index) = self.place_of(index, 1)?
         {
             let lanes = self.lanes(width)?;
             if self.isa.has(Op::Saturate(small, lanes))
@@ -216,7 +216,7 @@ impl Select<'_> {
             && self.kernel.dtype(x) == DType::F32
             && let Ok(lanes) = self.lanes(width)
             && self.isa.has(Op::PackBf16(lanes))
-            && let Place::Contiguous(index) = self.place_of(index, 1)?
+            && let LaneIndex::Contiguous(index) = self.place_of(index, 1)?
         {
             let x = self.eval(x)?;
             let x = self.spread(x, lanes);
@@ -249,18 +249,18 @@ impl Select<'_> {
             }
         };
         match self.place_of(index, 1)? {
-            Place::Uniform(_) if value.is_vector() => refuse("all lanes to one element"),
-            Place::Uniform(index) => {
+            LaneIndex::Uniform(_) if value.is_vector() => refuse("all lanes to one element"),
+            LaneIndex::Uniform(index) => {
                 let reg = self.scalar_as_stored(small, value)?;
                 self.store_scalar(buf, small, width, &index, reg)
             }
-            Place::Contiguous(index) => {
+            LaneIndex::Contiguous(index) => {
                 let lanes = self.lanes(width)?;
                 let reg = self.packed(small, value, lanes);
                 let mem = self.mem(buf, &index)?;
                 self.store_lanes(small, lanes, reg, mem)
             }
-            Place::Lanes(places) => {
+            LaneIndex::Lanes(places) => {
                 for (lane, index) in places.iter().enumerate() {
                     let reg = self.lane_of(value, lane)?;
                     let reg = self.scalar_as_stored(small, Val::scalar(reg, value.width))?;

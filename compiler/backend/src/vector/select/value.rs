@@ -1,6 +1,6 @@
 //! Expressions: scalars or vectors, of lanes as wide as the element type asks for.
 
-use super::address::Place;
+use super::address::LaneIndex;
 use super::narrow::is_narrow;
 use super::{Select, Selected, refuse};
 use onnxc_ir::graph::{DType, Tensor};
@@ -311,17 +311,17 @@ impl Select<'_> {
             Ok(cx.shared(Op::FromGeneral(Lanes::D1), vec![sum]))
         };
         let lanes = match self.place_of(index, 1)? {
-            Place::Uniform(index) => {
+            LaneIndex::Uniform(index) => {
                 return match index.as_int() {
                     Some(constant) => Ok(Val::long(constant)),
                     None => Ok(Val::scalar(value(self, &index)?, 8)),
                 };
             }
-            Place::Contiguous(first) => {
+            LaneIndex::Contiguous(first) => {
                 let count = self.group.as_ref().map_or(1, |group| group.lanes);
                 (0..count).map(|lane| first.add(&Index::int(lane as i64))).collect()
             }
-            Place::Lanes(lanes) => lanes,
+            LaneIndex::Lanes(lanes) => lanes,
         };
         let scalars = lanes.iter().map(|index| value(self, index)).collect::<Selected<Vec<_>>>()?;
         self.join(&scalars, 8)

@@ -51,7 +51,7 @@ impl State {
 }
 
 /// What a step gives besides the next state.
-struct Step {
+struct BeamStep {
     state: State,
     /// The beam of all that each beam goes on from, i64 `[R K]`.
     parents: ValueId,
@@ -221,7 +221,7 @@ impl Search {
         b.reshape(beam, vec![self.rows.clone() * self.beams.clone()])
     }
 
-    fn step(&self, b: &mut Builder<'_>, scores: &Scores, logits: ValueId, state: State) -> Result<Step> {
+    fn step(&self, b: &mut Builder<'_>, scores: &Scores, logits: ValueId, state: State) -> Result<BeamStep> {
         let shape = b.shape(logits);
         let (vocabulary, length) = (shape[1].clone(), b.shape(state.ids)[1].clone());
         let (rows, beams) = (self.rows.clone(), self.beams.clone());
@@ -278,7 +278,7 @@ impl Search {
         let token = b.reshape(token, vec![all, Dim::ONE])?;
         let ids = b.concat(&[ids, token], 1)?;
         let done = b.binary(BinaryFn::Or, state.done, settled)?;
-        Ok(Step { state: State { ids, totals, ratings, finished, count, done }, parents, told })
+        Ok(BeamStep { state: State { ids, totals, ratings, finished, count, done }, parents, told })
     }
 
     /// Ratings, tokens and number of the best K hypotheses of those that are known and those of `texts`, i32 `[R K, length]`,

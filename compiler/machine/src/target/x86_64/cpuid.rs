@@ -20,8 +20,8 @@ pub const STACK: u32 = 64;
 /// Made-up address of the function's end, until the block encoder has placed it; below it those of the requirements' tests.
 const END: u64 = 1 << 32;
 
-/// `int32_t level(void)`: which of the requirements are met, each with the number of its bit. A state that the system must be asked for is asked for
-/// where all else of its requirement is there. The code serves the calling
+/// `int32_t level(void)`: which of the requirements are met, each with the number of its bit. A state that the system must be asked for is
+/// asked for where all else of its requirement is there. The code serves the calling
 /// conventions of System V and Windows: it changes registers that both leave to the callee, and gives `rbx` back, which it keeps
 /// in one of those, so that unwinders need no record of it; where Linux is asked for a state, that of System V.
 pub fn code(requirements: &[(usize, Requirement)]) -> Result<Vec<u8>> {

@@ -1,6 +1,6 @@
 //! Operations on tiles and the memory of the frame.
 
-use super::{Machine, Step};
+use super::{Machine, Ran};
 use crate::vector::ir::{Inst, Op, Signs, TileShape};
 use onnxc_ir::scalar::add_tile_products;
 
@@ -12,11 +12,11 @@ const ROW: usize = 64;
 pub type TileData = [[u8; ROW]; ROWS];
 
 impl Machine<'_> {
-    fn shape(&self, tile: u8) -> Step<TileShape> {
+    fn shape(&self, tile: u8) -> Ran<TileShape> {
         self.func.tiles.get(usize::from(tile)).copied().ok_or_else(|| format!("there is no tile {tile}"))
     }
 
-    pub(super) fn tile_op(&mut self, inst: &Inst) -> Step<()> {
+    pub(super) fn tile_op(&mut self, inst: &Inst) -> Ran<()> {
         match inst.op {
             Op::TileZero(tile) => self.tiles[usize::from(tile)] = [[0; ROW]; ROWS],
             Op::TileLoad(tile) => {

@@ -9,14 +9,14 @@ const POISON: u8 = 0xa5;
 /// Bytes between blocks, at least.
 const GAP: u64 = 1 << 16;
 
-struct Block {
+struct MemoryBlock {
     bytes: Vec<u8>,
     writable: bool,
 }
 
 /// Blocks by their addresses.
 pub struct Memory {
-    blocks: BTreeMap<u64, Block>,
+    blocks: BTreeMap<u64, MemoryBlock>,
     next: u64,
 }
 
@@ -45,7 +45,7 @@ impl Memory {
     fn add(&mut self, bytes: Vec<u8>, writable: bool) -> u64 {
         let address = self.next;
         self.next = (address + bytes.len() as u64).next_multiple_of(GAP) + GAP;
-        self.blocks.insert(address, Block { bytes, writable });
+        self.blocks.insert(address, MemoryBlock { bytes, writable });
         address
     }
 

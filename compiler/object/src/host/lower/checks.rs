@@ -16,7 +16,7 @@ use crate::host::lower::text::value_text;
 use crate::host::message::{V, printable};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{DType, Dim, Graph, Sym, TensorType};
-use onnxc_schedule::{ALIGN, Place as Storage, Step};
+use onnxc_schedule::{ALIGN, Step, Storage};
 
 pub(super) use apart::{Apart, Part};
 

@@ -15,7 +15,7 @@ use crate::host::lower::steps::StepWriter;
 use crate::host::lower::text::node_text;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{Dim, Node, NodeId, Op as GraphOp, ValueId};
-use onnxc_schedule::{Place as Storage, Scratch, handed, handed_by_bodies};
+use onnxc_schedule::{Scratch, Storage, handed, handed_by_bodies};
 
 /// A step of control flow.
 pub(super) struct Control<'w, 'p> {

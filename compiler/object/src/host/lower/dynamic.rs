@@ -14,7 +14,7 @@ use crate::host::lower::layout::{Plan, Scope};
 use crate::host::lower::text::{node_text, value_text, writer_text};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{Assumption, Dim, Graph, NodeId, Sym, TensorType};
-use onnxc_schedule::{BlockId, Place, Step};
+use onnxc_schedule::{BlockId, Step, Storage};
 
 /// What data decide in a model and its bodies.
 #[derive(Default)]
@@ -140,7 +140,7 @@ fn unstored(scope: Scope<'_>) -> Result<Vec<(NodeId, Dim)>> {
     let mut found = vec![];
     for &node in &scope.graph.order {
         for &value in &scope.graph.nodes[node].outputs {
-            if matches!(scope.place(value)?.1, Place::None) {
+            if matches!(scope.place(value)?.1, Storage::None) {
                 found.push((node, spread(scope.graph.ty(value))));
             }
         }
@@ -230,7 +230,7 @@ impl Open {
                 continue;
             }
             for (value, data) in scope.graph.values.iter() {
-                if matches!(scope.place(value)?.1, Place::None) {
+                if matches!(scope.place(value)?.1, Storage::None) {
                     continue;
                 }
                 for (axis, dim) in data.ty.shape.iter().enumerate() {

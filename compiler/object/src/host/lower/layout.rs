@@ -22,7 +22,7 @@ use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::{Constant, Def, Dim, Graph, NodeId, Op, Sym, TensorType, ValueId};
 use onnxc_loops::work::Threads;
 use onnxc_schedule::{
-    ALIGN, Group, GroupId, Place, Program, Scratch, Step, control_scratch, handed_by_bodies,
+    ALIGN, Group, GroupId, Program, Scratch, Step, Storage, control_scratch, handed_by_bodies,
 };
 
 /// A program and what it refers to: the model's own, or a body.
@@ -48,15 +48,15 @@ impl<'g> Scope<'g> {
     }
 
     /// The place of a value, behind aliases.
-    pub fn place(&self, value: ValueId) -> Result<(ValueId, &'g Place)> {
+    pub fn place(&self, value: ValueId) -> Result<(ValueId, &'g Storage)> {
         let mut at = value;
         for _ in 0..=self.graph.values.len() {
             match self.program.places.get(at).and_then(Option::as_ref) {
-                Some(Place::Alias(other)) => at = *other,
+                Some(Storage::Alias(other)) => at = *other,
                 Some(place) => return Ok((at, place)),
                 // A constant needs no decision of the schedule.
-                None if self.graph.is_constant(at) => return Ok((at, &Place::Constant)),
-                None => return Ok((at, &Place::None)),
+                None if self.graph.is_constant(at) => return Ok((at, &Storage::Constant)),
+                None => return Ok((at, &Storage::None)),
             }
         }
         Err(internal(format!("{value} is an alias of itself")))
@@ -346,7 +346,7 @@ impl Plan {
     fn value(&mut self, scope: &Scope<'_>, path: &Path, value: ValueId) -> Result<()> {
         let (value, place) = scope.place(value)?;
         match place {
-            Place::Constant if !self.offsets.contains_key(&(scope.index, value)) => {
+            Storage::Constant if !self.offsets.contains_key(&(scope.index, value)) => {
                 if !matches!(
                     scope.graph.values[value].def,
                     Def::Const(Constant::Data(_) | Constant::Deferred { .. })
@@ -360,7 +360,7 @@ impl Plan {
                 let offset = self.weight(path, WeightSource::Value(value), bytes)?;
                 self.offsets.insert((scope.index, value), offset);
             }
-            Place::Arena { offset, .. } => self.size(offset),
+            Storage::Arena { offset, .. } => self.size(offset),
             _ => {}
         }
         Ok(())

@@ -2,7 +2,8 @@
 //!
 //! `layout` decides where constants, sizes and pointers are, `dynamic` what each read of a size that data decide
 //! completes. `steps` writes the step functions, `control` the loops and choices in them, `bind` those reads; `run` the
-//! public functions, `checks` what they check first, `state` the block in which a caller keeps tensors from run to run. Nothing here knows an operator or a machine.
+//! public functions, `checks` what they check first, `state` the block in which a caller keeps tensors from run to run. Nothing here knows
+//! an operator or a machine.
 
 mod bind;
 mod builder;

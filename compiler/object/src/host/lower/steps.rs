@@ -23,7 +23,7 @@ use onnxc_ir::error::Result;
 use onnxc_ir::graph::call::{LARGE_IMAGE, Subject};
 use onnxc_ir::graph::{Call, Dim, Graph, NodeId, Op as GraphOp, ValueId};
 use onnxc_loops::work::Threads;
-use onnxc_schedule::{BlockId, Group, GroupId, Place as Storage, Scratch, Step};
+use onnxc_schedule::{BlockId, Group, GroupId, Scratch, Step, Storage};
 
 /// Steps per function: large programs become several functions, which compile in parallel.
 const STEPS_PER_FUNCTION: usize = 48;

@@ -4,7 +4,7 @@ use super::super::codes;
 use super::super::forms::{self, Form, UnaryForm, code};
 use super::operand::{Operands, Source, address, general, lower, slot, vector};
 use super::{Pool, text};
-use crate::leaf::alloc::{Place, Step};
+use crate::leaf::alloc::{Action, Location};
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 use onnxc_machine::vector::ir::{End, Lanes, Op, Operand};
 use onnxc_machine::vector::isa::Isa;
@@ -30,52 +30,52 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    pub fn step(&mut self, step: Step) -> Emitted {
+    pub fn step(&mut self, step: Action) -> Emitted {
         match step {
-            Step::Move { from, to } => self.transfer(from, to),
-            Step::Inst { inst, places, temps } => {
+            Action::Move { from, to } => self.transfer(from, to),
+            Action::Inst { inst, places, temps } => {
                 let operands = Operands::new(inst, (&places, &temps), self.isa, self.pool)?;
                 self.inst(inst.op, &operands).map_err(|e| format!("{:?}: {e}", inst.op))
             }
-            Step::End { end, places } => self.compare(end, &places),
+            Action::End { end, places } => self.compare(end, &places),
         }
     }
 
     /// Between places of one class. Of vectors always the whole, as nothing here knows how much of it
     /// matters.
-    pub fn transfer(&mut self, from: Place, to: Place) -> Emitted {
+    pub fn transfer(&mut self, from: Location, to: Location) -> Emitted {
         use Code::*;
         let whole = Lanes::of(self.isa.lanes(4), 4).ok_or("no such lanes")?;
         match (from, to) {
             _ if from == to => Ok(()),
-            (Place::Int(_), Place::Int(_)) => {
+            (Location::Int(_), Location::Int(_)) => {
                 self.push(Instruction::with2(Mov_r64_rm64, general(to)?, general(from)?))
             }
-            (Place::Int(_), Place::Spill(n)) => {
+            (Location::Int(_), Location::Spill(n)) => {
                 self.push(Instruction::with2(Mov_rm64_r64, slot(n), general(from)?))
             }
-            (Place::Spill(n), Place::Int(_)) => {
+            (Location::Spill(n), Location::Int(_)) => {
                 self.push(Instruction::with2(Mov_r64_rm64, general(to)?, slot(n)))
             }
-            (Place::Vec(_), Place::Vec(_)) => {
+            (Location::Vec(_), Location::Vec(_)) => {
                 let code = codes::MOVE.pick(self.isa, whole);
                 self.push(Instruction::with2(code, vector(to, whole)?, vector(from, whole)?))
             }
-            (Place::Vec(_), Place::Spill(n)) => {
+            (Location::Vec(_), Location::Spill(n)) => {
                 let code = codes::STORE.pick(self.isa, whole);
                 self.push(Instruction::with2(code, slot(n), vector(from, whole)?))
             }
-            (Place::Spill(n), Place::Vec(_)) => {
+            (Location::Spill(n), Location::Vec(_)) => {
                 let code = codes::LOAD.pick(self.isa, whole);
                 self.push(Instruction::with2(code, vector(to, whole)?, slot(n)))
             }
-            (Place::Mask(_), Place::Mask(_)) => {
+            (Location::Mask(_), Location::Mask(_)) => {
                 self.push(Instruction::with2(VEX_Kmovw_kr_km16, vector(to, whole)?, vector(from, whole)?))
             }
-            (Place::Mask(_), Place::Spill(n)) => {
+            (Location::Mask(_), Location::Spill(n)) => {
                 self.push(Instruction::with2(VEX_Kmovw_m16_kr, slot(n), vector(from, whole)?))
             }
-            (Place::Spill(n), Place::Mask(_)) => {
+            (Location::Spill(n), Location::Mask(_)) => {
                 self.push(Instruction::with2(VEX_Kmovw_kr_km16, vector(to, whole)?, slot(n)))
             }
             _ => Err(format!("a move from {from:?} to {to:?}")),
@@ -83,7 +83,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Sets the flags for the jumps at the end of a block.
-    fn compare(&mut self, end: &End, places: &[Place]) -> Emitted {
+    fn compare(&mut self, end: &End, places: &[Location]) -> Emitted {
         match (end, places) {
             (End::Branch { .. }, &[a, b]) => {
                 self.push(Instruction::with2(Code::Cmp_r64_rm64, general(a)?, general(b)?))
@@ -126,13 +126,13 @@ impl<'a> Emitter<'a> {
             Op::Frame(at) => self.frame_address(at, operands.result()?),
             Op::Prefetch => self.push(Instruction::with1(Code::Prefetcht1_m8, operands.memory()?)),
             _ => match operands.result()? {
-                result @ Place::Int(_) => self.integer(op, operands, general(result)?),
+                result @ Location::Int(_) => self.integer(op, operands, general(result)?),
                 result => self.vector(op, operands, result),
             },
         }
     }
 
-    fn vector(&mut self, op: Op, operands: &Operands, result: Place) -> Emitted {
+    fn vector(&mut self, op: Op, operands: &Operands, result: Location) -> Emitted {
         let isa = self.isa;
         match op {
             Op::Splat(lanes, bits) => self.splat(lanes, bits, result),
@@ -261,7 +261,7 @@ impl<'a> Emitter<'a> {
         })
     }
 
-    fn splat(&mut self, lanes: Lanes, bits: u64, result: Place) -> Emitted {
+    fn splat(&mut self, lanes: Lanes, bits: u64, result: Location) -> Emitted {
         if bits == 0 {
             // Clears the upper half, too.
             let (code, dst) = (codes::XOR.pick(self.isa, Lanes::X4), vector(result, Lanes::X4)?);
@@ -295,7 +295,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    fn upper_half(&mut self, lanes: Lanes, result: Place, from: Place) -> Emitted {
+    fn upper_half(&mut self, lanes: Lanes, result: Location, from: Location) -> Emitted {
         use Code::*;
         let (code, whole) = match (lanes.bytes(), self.isa.evex()) {
             (16, false) => (VEX_Vextractf128_xmmm128_ymm_imm8, Lanes::X8),
@@ -307,7 +307,7 @@ impl<'a> Emitter<'a> {
 
     /// What is at a 32-bit lane other than the first, which is where it is already; `order` brings it to the front of its
     /// 128 bits.
-    fn extract(&mut self, lane: u32, order: u32, dst: Register, from: Place) -> Emitted {
+    fn extract(&mut self, lane: u32, order: u32, dst: Register, from: Location) -> Emitted {
         use Code::*;
         let mut quarter = vector(from, Lanes::X4)?;
         if lane >= 4 {
@@ -330,7 +330,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// The scalar in all lanes of the result; one of them is kept. The allocator has put the vector elsewhere.
-    fn insert(&mut self, lane: u8, lanes: Lanes, result: Place, operands: &Operands) -> Emitted {
+    fn insert(&mut self, lane: u8, lanes: Lanes, result: Location, operands: &Operands) -> Emitted {
         use Code::*;
         let (dst, scalar) = (vector(result, lanes)?, operands.vector(1, Lanes::X1)?);
         let (broadcast, blend) = match lanes {

@@ -6,7 +6,7 @@ use crate::leaf::alloc::{Allocated, SLOT_BYTES};
 use crate::leaf::x86_64::registers::{RAX, frame_pointer};
 use iced_x86::{Code, Encoder, IcedError, Instruction, MemoryOperand, Register};
 use onnxc_machine::target::Dwarf;
-use onnxc_machine::unwind::{self, Does, Step};
+use onnxc_machine::unwind::{self, Does, PrologueStep};
 use onnxc_machine::vector::ir::{Func, TileShape};
 use onnxc_machine::vector::isa::{Convention, Isa};
 
@@ -170,7 +170,7 @@ impl Frame {
         let (mut encoder, mut steps, mut end) = (Encoder::new(64), vec![], 0);
         for (inst, does) in self.noted() {
             end += encoder.encode(&inst.map_err(text)?, end as u64).map_err(text)? as u32;
-            steps.extend(does.map(|does| Step { end, does }));
+            steps.extend(does.map(|does| PrologueStep { end, does }));
         }
         match self.convention {
             Convention::Windows => unwind::x64(&steps),

@@ -1,7 +1,7 @@
 //! The operands of an instruction as the machine names them.
 
 use super::Pool;
-use crate::leaf::alloc::{Place, SLOT_BYTES};
+use crate::leaf::alloc::{Location, SLOT_BYTES};
 use iced_x86::{MemoryOperand, Register};
 use onnxc_machine::vector::ir::{Address, Inst, Lanes, Mem};
 use onnxc_machine::vector::isa::Isa;
@@ -16,16 +16,16 @@ pub enum Source {
 
 /// The operands of an instruction in their places.
 pub struct Operands<'a> {
-    uses: &'a [Place],
+    uses: &'a [Location],
     pub mem: Option<MemoryOperand>,
-    dst: Option<Place>,
-    temps: &'a [Place],
+    dst: Option<Location>,
+    temps: &'a [Location],
 }
 
 impl<'a> Operands<'a> {
     pub fn new(
         inst: &Inst,
-        (places, temps): (&'a [Place], &'a [Place]),
+        (places, temps): (&'a [Location], &'a [Location]),
         isa: Isa,
         pool: &mut Pool,
     ) -> Result<Operands<'a>, String> {
@@ -40,11 +40,11 @@ impl<'a> Operands<'a> {
     }
 
     /// A register for what is in between.
-    pub fn temp(&self, index: usize) -> Result<Place, String> {
+    pub fn temp(&self, index: usize) -> Result<Location, String> {
         self.temps.get(index).copied().ok_or_else(|| format!("temporary register {index} is missing"))
     }
 
-    pub fn used(&self, index: usize) -> Result<Place, String> {
+    pub fn used(&self, index: usize) -> Result<Location, String> {
         self.uses.get(index).copied().ok_or_else(|| format!("operand {index} is missing"))
     }
 
@@ -68,13 +68,13 @@ impl<'a> Operands<'a> {
         }
     }
 
-    pub fn result(&self) -> Result<Place, String> {
+    pub fn result(&self) -> Result<Location, String> {
         self.dst.ok_or_else(|| "the result is missing".into())
     }
 }
 
 /// An operand whose registers have the first of these places, in every lane or not.
-fn in_memory(address: Address, places: &[Place], each: bool) -> Result<MemoryOperand, String> {
+fn in_memory(address: Address, places: &[Location], each: bool) -> Result<MemoryOperand, String> {
     let mut places = places.iter();
     let mut next = || places.next().ok_or("an address without places").map(|&place| general(place));
     let base = next()??;
@@ -98,9 +98,9 @@ pub fn slot(index: u32) -> MemoryOperand {
     address(Register::RSP, index as i32 * SLOT_BYTES as i32)
 }
 
-pub fn general(place: Place) -> Result<Register, String> {
+pub fn general(place: Location) -> Result<Register, String> {
     match place {
-        Place::Int(n) if n < 16 => Ok(Register::RAX + u32::from(n)),
+        Location::Int(n) if n < 16 => Ok(Register::RAX + u32::from(n)),
         _ => Err(format!("{place:?} is not a general register")),
     }
 }
@@ -111,12 +111,12 @@ pub fn lower(reg: Register) -> Register {
 }
 
 /// The register of a vector or a mask.
-pub fn vector(place: Place, lanes: Lanes) -> Result<Register, String> {
+pub fn vector(place: Location, lanes: Lanes) -> Result<Register, String> {
     let (first, n) = match (place, lanes) {
-        (Place::Vec(n), Lanes::X16 | Lanes::D8) if n < 32 => (Register::ZMM0, n),
-        (Place::Vec(n), Lanes::X8 | Lanes::D4) if n < 32 => (Register::YMM0, n),
-        (Place::Vec(n), Lanes::X4 | Lanes::X1 | Lanes::D1) if n < 32 => (Register::XMM0, n),
-        (Place::Mask(n), _) if n < 8 => (Register::K0, n),
+        (Location::Vec(n), Lanes::X16 | Lanes::D8) if n < 32 => (Register::ZMM0, n),
+        (Location::Vec(n), Lanes::X8 | Lanes::D4) if n < 32 => (Register::YMM0, n),
+        (Location::Vec(n), Lanes::X4 | Lanes::X1 | Lanes::D1) if n < 32 => (Register::XMM0, n),
+        (Location::Mask(n), _) if n < 8 => (Register::K0, n),
         _ => return Err(format!("{place:?} is not a vector register")),
     };
     Ok(first + u32::from(n))

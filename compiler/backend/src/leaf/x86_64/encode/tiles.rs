@@ -2,7 +2,7 @@
 
 use super::emitter::{Emitted, Emitter};
 use super::operand::{Operands, general};
-use crate::leaf::alloc::Place;
+use crate::leaf::alloc::Location;
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 use onnxc_machine::vector::ir::{Op, Signs, TileShape};
 
@@ -69,7 +69,7 @@ impl Emitter<'_> {
     }
 
     /// The address of a byte of the function's own memory.
-    pub fn frame_address(&mut self, at: i32, result: Place) -> Emitted {
+    pub fn frame_address(&mut self, at: i32, result: Location) -> Emitted {
         let place = MemoryOperand::with_base_displ(Register::RSP, i64::from(self.frame + at));
         self.push(Instruction::with2(Code::Lea_r64_m, general(result)?, place))
     }

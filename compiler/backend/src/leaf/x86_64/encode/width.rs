@@ -6,7 +6,7 @@ use super::super::forms;
 use super::super::small;
 use super::emitter::{Emitted, Emitter};
 use super::operand::{Operands, Source, general, lower, vector};
-use crate::leaf::alloc::Place;
+use crate::leaf::alloc::Location;
 use iced_x86::{Code, Instruction, Register};
 use onnxc_machine::vector::ir::{Convert, Lanes, Op, Small};
 
@@ -22,7 +22,7 @@ const OUTER_THEN_INNER: u32 = 0b11_01_10_00;
 const MOST_WORD: f32 = i16::MAX as f32;
 
 impl Emitter<'_> {
-    pub fn load_small(&mut self, op: Op, operands: &Operands, result: Place) -> Emitted {
+    pub fn load_small(&mut self, op: Op, operands: &Operands, result: Location) -> Emitted {
         let (code, lanes) = match op {
             Op::LoadSmall(small, lanes) => (small::load(small, self.isa, lanes), lanes),
             _ => (Code::VEX_Vpbroadcastw_xmm_xmmm16, Lanes::X4),
@@ -102,12 +102,12 @@ impl Emitter<'_> {
         }
     }
 
-    fn convert(&mut self, convert: Convert, lanes: Lanes, result: Place, operands: &Operands) -> Emitted {
+    fn convert(&mut self, convert: Convert, lanes: Lanes, result: Location, operands: &Operands) -> Emitted {
         let (code, from, to) = forms::convert(convert, self.isa, lanes);
         self.two((code, None), vector(result, to)?, operands.source(0, from)?)
     }
 
-    fn pack(&mut self, small: Small, lanes: Lanes, result: Place, operands: &Operands) -> Emitted {
+    fn pack(&mut self, small: Small, lanes: Lanes, result: Location, operands: &Operands) -> Emitted {
         let from = operands.vector(0, lanes)?;
         if small == Small::F16 {
             let dst = vector(result, packed(small, lanes))?;
@@ -120,7 +120,7 @@ impl Emitter<'_> {
         self.pack_words(small, lanes, result, from)
     }
 
-    fn pack_words(&mut self, small: Small, lanes: Lanes, result: Place, from: Register) -> Emitted {
+    fn pack_words(&mut self, small: Small, lanes: Lanes, result: Location, from: Register) -> Emitted {
         let dst = vector(result, lanes)?;
         self.three((small::to_words(small, lanes), None), dst, from, Source::Reg(from))?;
         if lanes == Lanes::X8 {
@@ -136,7 +136,7 @@ impl Emitter<'_> {
 
     /// To u8 or i8. With EVEX packing cuts one end, where the conversion makes `i32::MIN` of what no i32 holds: that is a large
     /// integer without a sign, and the least one with a sign.
-    fn quantize(&mut self, small: Small, lanes: Lanes, result: Place, operands: &Operands) -> Emitted {
+    fn quantize(&mut self, small: Small, lanes: Lanes, result: Location, operands: &Operands) -> Emitted {
         let (isa, dst) = (self.isa, vector(result, lanes)?);
         let (least, most) = if small == Small::I8 { (-128f32, 127f32) } else { (0f32, 255f32) };
         let mut from = operands.vector(0, lanes)?;
