@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use onnxc::{Compiled, native};
+use onnxc_ir::borders;
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::{DType, Tensor, borders};
+use onnxc_ir::graph::{DType, Tensor};
 use onnxc_machine::target::Target;
 use serde_json::json;
 

@@ -237,7 +237,7 @@ fn check_states(graph: &Graph, program: &Program) -> Result<()> {
         }
         begun |= replaces;
         for &out in group.outputs.iter().filter(|_| replaces) {
-            let Some(Place::Output(at)) = program.places[out] else {
+            let Some(Storage::Output(at)) = program.places[out] else {
                 return fault(format!("{id} replaces states and gives {out}"));
             };
             let Some(state) = at.checked_sub(graph.given_outputs()) else {

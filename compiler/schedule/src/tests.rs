@@ -766,7 +766,7 @@ fn an_optimizer_replaces_what_it_keeps_and_the_parameter_in_one_kernel() {
     let Some(Step::Run(last)) = program.steps.last() else { panic!("{:?}", program.steps) };
     assert!(program.replaces_states(&g, *last));
     let places: Vec<_> = program.groups[*last].outputs.iter().map(|&out| program.place(out)).collect();
-    let wanted: Vec<Place> = [1, 2, 3].map(Place::Output).to_vec();
+    let wanted: Vec<Storage> = [1, 2, 3].map(Storage::Output).to_vec();
     assert!(wanted.iter().all(|place| places.contains(&Some(place))), "{places:?}");
 }
 

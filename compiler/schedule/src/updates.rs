@@ -183,7 +183,7 @@ impl Program {
     /// Whether a group writes states where they stay, which a run that goes on must not leave half done.
     pub fn replaces_states(&self, graph: &Graph, id: GroupId) -> bool {
         let replaces = |&out: &ValueId| match self.places[out] {
-            Some(crate::Place::Output(at)) => {
+            Some(crate::Storage::Output(at)) => {
                 graph.state_of_output(at).is_some_and(|state| state.growth.is_none())
             }
             _ => false,
