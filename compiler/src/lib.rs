@@ -75,8 +75,8 @@ pub struct Options {
     /// Records for unwinders, where those of the system can do without (`.eh_frame` of ELF objects): for debuggers, crash handlers and
     /// profilers that walk the stack.
     pub unwind: bool,
-    /// Line tables (`.debug_line`) that lead debuggers and profilers from code of an ELF object to the lines of this file, which name steps,
-    /// kernels and ONNX nodes; [`Artifact::listing`] is its text.
+    /// Line tables (`.debug_line`) that lead debuggers and profilers from code of an ELF object to the lines of this file, which name
+    /// steps, kernels and ONNX nodes; [`Artifact::listing`] is its text.
     pub listing: Option<Listing>,
 }
 

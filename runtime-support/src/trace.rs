@@ -1,8 +1,8 @@
-//! A record of runs on a timeline: which thread was in which step, and in which part of a kernel, and when. It is written as JSON of the Trace
-//! Event Format, which Perfetto and Chrome open.
+//! A record of runs on a timeline: which thread was in which step, and in which part of a kernel, and when. It is written as JSON of the
+//! Trace Event Format, which Perfetto and Chrome open.
 //!
-//! Threads record without waiting for each other: each takes the next place of one array. Names are those of the models, which stay where they
-//! are.
+//! Threads record without waiting for each other: each takes the next place of one array. Names are those of the models, which stay where
+//! they are.
 
 use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
@@ -217,7 +217,8 @@ impl Writer<'_> {
         write!(self.out, "{comma}{text}")
     }
 
-    /// The events of a thread, in their order. A step ends with the next event of its run; where events are lost, what is open ends with the last.
+    /// The events of a thread, in their order. A step ends with the next event of its run; where events are lost, what is open ends with
+    /// the last.
     fn thread(&mut self, events: &[Event]) -> io::Result<()> {
         let mut open: Vec<Open> = vec![];
         for event in events {

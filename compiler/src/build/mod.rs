@@ -177,8 +177,8 @@ impl Builder {
         self
     }
 
-    /// Compiles what the model's `training_info` describes, too. The wrapper then has a module for each function that trains, `train_initialize`
-    /// and `train_step`, numbered where there are several; they run on the same `State` as the model.
+    /// Compiles what the model's `training_info` describes, too. The wrapper then has a module for each function that trains,
+    /// `train_initialize` and `train_step`, numbered where there are several; they run on the same `State` as the model.
     pub fn training(mut self, training: bool) -> Builder {
         self.training = training;
         self

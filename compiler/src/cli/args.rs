@@ -296,8 +296,8 @@ pub struct CompileArgs {
     /// -MD and -MF FILE mean the same
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub depfile: Option<Option<PathBuf>>,
-    /// Write a listing whose lines name steps, kernels and ONNX nodes, and line tables (.debug_line) into the ELF object that lead debuggers
-    /// and profilers from code to its lines: FILE, or the output's name with .lst
+    /// Write a listing whose lines name steps, kernels and ONNX nodes, and line tables (.debug_line) into the ELF object that lead
+    /// debuggers and profilers from code to its lines: FILE, or the output's name with .lst
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub listing: Option<Option<PathBuf>>,
     /// C compiler that links shared libraries. Those with ELF or for Windows, on x86-64 and aarch64, need none. Others are linked by
