@@ -153,7 +153,7 @@ impl Section {
         }
     }
 
-    /// A field of so many bytes that leads to a symbol.
+    /// A field of `bytes` bytes that leads to a symbol.
     fn lead(&mut self, bytes: u8, symbol: SymbolId, behind: u64) {
         self.fields.push((self.bytes.len() as u64, bytes, symbol, behind as i64));
         self.bytes.resize(self.bytes.len() + usize::from(bytes), 0);

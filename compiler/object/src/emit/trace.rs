@@ -29,8 +29,7 @@ pub(super) fn code_with(code: &mut Code<'_>, event: i64, number: Value) -> Value
     code.b.ins().bor_imm_s(number, event)
 }
 
-/// The address of the flag that a run looks at: the caller's, that of a zero, or that of a word that is set where the caller traces the
-/// run.
+/// The address of the flag that a run looks at. A caller without a flag has a zero, and one that traces the run a word that is set.
 pub(super) fn flag(code: &mut Code<'_>, options: Value) -> Value {
     let text = code.unit.text_symbol();
     let zeros = code.data_addr(text, true);
