@@ -4,11 +4,12 @@
 #![cfg(target_arch = "x86_64")]
 
 use std::arch::is_x86_feature_detected as has;
+use std::collections::HashMap;
 use std::time::Instant;
 
 use onnxc::cli::session::Loaded;
 use onnxc::native::{self, Call};
-use onnxc::{Compiled, Options, Quiet};
+use onnxc::{Compiled, Options, Precision, Quiet};
 use onnxc_backend::codegen::kernels::Kernels;
 use onnxc_import::NoExternalData;
 use onnxc_ir::graph::{DType, Tensor};
@@ -28,7 +29,10 @@ fn portable() -> Target {
 }
 
 fn compile(model: &ModelProto, target: Target, opt_level: u8) -> Compiled {
-    let options = Options { opt_level, ..Options::new("model", target) };
+    compile_as(model, Options { opt_level, ..Options::new("model", target) })
+}
+
+fn compile_as(model: &ModelProto, options: Options) -> Compiled {
     let compiled = onnxc::compile(model.encode_to_vec().into(), &NoExternalData, &options, &mut Quiet);
     compiled.unwrap_or_else(|errors| panic!("{errors:?}"))
 }
@@ -210,5 +214,99 @@ fn objects_find_their_level() {
         let shapes = native::output_shapes(&graph, &inputs).unwrap();
         let found = loaded.model().unwrap().run_guarded(&inputs, &shapes, &Call::default()).unwrap();
         assert_eq!(found, wanted, "{levels:?}");
+    }
+}
+
+const F32: i32 = 1;
+
+/// Attention of some heads, with a mask that is added or without, of `n` rows and keys or of an open number. `all`: the weights are a
+/// result as well.
+fn attention(heads: usize, n: Option<usize>, masked: bool, all: bool) -> ModelProto {
+    let (heads, n) = (heads.to_string(), n.map_or("n".to_string(), |n| n.to_string()));
+    let (heads, n) = (heads.as_str(), n.as_str());
+    let mut inputs = vec![
+        build::value("q", F32, &["1", heads, n, "64"]),
+        build::value("k", F32, &["1", heads, "64", n]),
+        build::value("v", F32, &["1", heads, n, "64"]),
+    ];
+    let mut nodes = vec![node("MatMul", &["q", "k"], &["scores"])];
+    if masked {
+        inputs.push(build::value("mask", F32, &[n, n]));
+        nodes.push(node("Add", &["scores", "mask"], &["masked"]));
+    }
+    let scores = if masked { "masked" } else { "scores" };
+    nodes.push(node("Softmax", &[scores], &["weights"]).with(int("axis", -1)));
+    nodes.push(node("MatMul", &["weights", "v"], &["y"]));
+    let mut outputs = vec![build::value("y", F32, &["1", heads, n, "64"])];
+    if all {
+        outputs.push(build::value("weights", F32, &["1", heads, n, n]));
+    }
+    build::model(21, build::graph(inputs, nodes, outputs))
+}
+
+fn floats(shape: &[usize], seed: u64) -> Tensor {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let values: Vec<f32> = (0..shape.iter().product()).map(|_| random.f32() * 2.0 - 1.0).collect();
+    Tensor::from_slice(shape, &values)
+}
+
+/// Ones below the diagonal and on it can be read; minus infinity is what others get.
+fn causal(n: usize) -> Tensor {
+    let value = |at: usize| if at % n > at / n { f32::NEG_INFINITY } else { 0.0 };
+    Tensor::from_slice(&[n, n], &(0..n * n).map(value).collect::<Vec<_>>())
+}
+
+/// Attention of bf16 as one kernel: what the graph says, but for weights that round to a neighbour, at each level and by the tiles of
+/// this processor; of sizes that fill blocks and tiles or do not.
+#[test]
+fn attention_of_bf16_is_the_same_at_every_level() {
+    let cases = [
+        (4, Some(161), false, false, &[161][..]),
+        (3, Some(288), true, false, &[288]),
+        (2, None, false, false, &[0, 1, 2, 16, 33, 70]),
+        // Something else reads the weights.
+        (3, None, true, true, &[1, 31, 64, 100]),
+    ];
+    for (heads, n, masked, all, sizes) in cases {
+        let model = attention(heads, n, masked, all);
+        let mut ran = 0;
+        for target in [portable(), Target::host().unwrap()] {
+            let mut expected: HashMap<usize, Vec<Tensor>> = HashMap::new();
+            // First as it is: such an object asks the system for the tiles.
+            let levels = target.levels().map(|level| level.cpu.as_str()).enumerate();
+            for (at, cpu) in std::iter::once((None, "all")).chain(levels.map(|(at, cpu)| (Some(at), cpu))) {
+                if at > Some(0) && !target.cpu.contains("native") && !is_here(cpu) {
+                    continue;
+                }
+                let options = Options { precision: Precision::Bf16, ..Options::new("model", target.clone()) };
+                let mut compiled = compile_as(&model, options);
+                if let Some(at) = at {
+                    keep(&mut compiled.kernels, at, &target);
+                }
+                let graph = compiled.graph.clone();
+                let loaded = Loaded::new(compiled, Instant::now()).unwrap();
+                for &n in sizes {
+                    let heads = [1, heads];
+                    let of = |rest: &[usize], seed| floats(&[&heads[..], rest].concat(), seed);
+                    let mut inputs = vec![of(&[n, 64], 1), of(&[64, n], 2), of(&[n, 64], 3)];
+                    if masked {
+                        inputs.push(causal(n));
+                    }
+                    let wanted = expected.entry(n).or_insert_with(|| interp::run(&graph, &inputs).unwrap());
+                    let inputs: Vec<_> = inputs.into_iter().map(Some).collect();
+                    let shapes = native::output_shapes(&graph, &inputs).unwrap();
+                    let found =
+                        loaded.model().unwrap().run_guarded(&inputs, &shapes, &Call::default()).unwrap();
+                    for (found, wanted) in found.iter().zip(wanted.iter()) {
+                        let (found, wanted) = (found.to_f64s().unwrap(), wanted.to_f64s().unwrap());
+                        assert_eq!(found.len(), wanted.len());
+                        let off = found.iter().zip(&wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                        assert!(off <= 2f64.powi(-8), "{off} for {n} rows, {heads:?}, at {cpu}");
+                    }
+                }
+                ran += 1;
+            }
+        }
+        assert!(ran > 1, "{ran}");
     }
 }

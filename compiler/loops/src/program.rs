@@ -190,8 +190,8 @@ impl<K> Machine<'_, '_, K> {
             // Bytes that no kernel may count on.
             buffers.push(vec![0xa5; self.size(&self.graph.ty(output).bytes())?]);
         }
-        if group.has_scratch() {
-            buffers.push(vec![0xa5; self.size(&group.scratch)?]);
+        for bytes in group.scratch_buffers(self.graph) {
+            buffers.push(vec![0xa5; self.size(&bytes)?]);
         }
         let inputs = group.inputs.iter().map(|&input| self.tensor(input)).collect::<Result<Vec<_>>>()?;
         let code = (self.execute)(kernel, &mut buffers, &|sym| self.symbols[sym])?;

@@ -325,8 +325,8 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         // Of both: that two sizes are equal may show when the model runs.
         let steps = [b.shape(lhs).pop(), k.checked_sub(1).map(|last| b.shape(rhs)[batch + last].clone())];
         let in_words = |depth: usize| {
-            let whole = |steps: i64| steps % depth as i64 == 0;
-            steps.iter().all(|steps| steps.as_ref().and_then(Dim::as_const).is_some_and(whole))
+            let whole = |steps: &Dim| steps.exact_div(&Dim::from(depth)).is_some();
+            steps.iter().all(|steps| steps.as_ref().is_some_and(whole))
         };
         let pairs = options.pack.bf16_pairs && k > 0 && b.dtype(rhs) == DType::BF16 && in_words(PAIR_DEPTH);
         let own = if pairs { bf16_of(b, lhs, &mut narrow)? } else { None };

@@ -6,11 +6,12 @@
 //! Everything between products stays f32: norms, softmax, activations, sums over axes, results.
 //!
 //! Pairs are of neighbours along the last inner axis. Where its extent is odd, a zero is added to both operands: three channels
-//! of an image become four.
+//! of an image become four. Long sums of products of two computed values, as of attention, get zeros up to whole steps of the processor's
+//! tiles, whether their length is known or open.
 //!
 //! Products that stand for moving and filtering, as of Resize and DFT, do not belong to the model: they stay f32. So do short sums,
-//! products with few columns or with a last inner axis that only a run knows, and products of two large computed values. Attention over
-//! long sequences has these; its kernels keep only a part of the scores.
+//! products with few columns, and those of few rows with a large computed value, such as a cache of keys: to round that would take longer
+//! than to multiply it.
 
 use std::collections::HashMap;
 
@@ -19,16 +20,22 @@ use crate::weights::Weights;
 use crate::{Options, Precision};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::dim::volume;
+use onnxc_ir::graph::dim::{product, volume};
 use onnxc_ir::graph::{DType, Dim, Graph, MapFn, Node, NodeId, Op, PAIR_DEPTH, RhsLayout, ValueId};
 
 /// Terms of a sum, and columns of a product, from which on it is one of bf16.
 const LEAST_TERMS: i64 = 16;
 const LEAST_COLUMNS: i64 = 8;
 
-/// Bytes as f32 of the left-hand side and of the result, at most, of products of two computed values: a few times what is kept in a
-/// second-level cache.
+/// Rows of a product of two computed values from which on these are rounded whatever their size.
+const MANY_ROWS: i64 = 8;
+
+/// Bytes as f32 of the left-hand side and of the result, at most, of products of two computed values with fewer rows.
 const NEAR_BYTES: i64 = 4 << 20;
+
+/// Steps of a product on the processor's tiles, and those from which on a sum is filled up to a multiple.
+const WHOLE_STEPS: i64 = 32;
+const LEAST_STEPS: i64 = 64;
 
 /// Operators of ONNX whose products are not layers of a network.
 const OTHERS: &[&str] = &["Resize", "Upsample", "DFT", "STFT", "MelWeightMatrix", "GridSample", "AffineGrid"];
@@ -76,25 +83,29 @@ impl Rounding {
             return Ok(None);
         }
         let inner = b.shape(lhs)[batch + m..].to_vec();
-        let long = volume(&inner).is_some_and(|terms| terms >= LEAST_TERMS);
-        let Some(last) = inner.last().and_then(Dim::as_const) else { return Ok(None) };
-        let missing = last.rem_euclid(PAIR_DEPTH as i64);
-        let wide = b.shape(rhs).last().is_some_and(|n| n.as_const().is_none_or(|n| n >= LEAST_COLUMNS));
-        // The scores of a long attention are never stored as a whole, by kernels that are of f32.
+        let Some(last) = inner.last().cloned() else { return Ok(None) };
+        let is_computed = !b.graph.is_constant(rhs);
+        let long = volume(&inner).is_none_or(|terms| terms >= LEAST_TERMS);
+        let Some(missing) = self.missing(&last, is_computed) else { return Ok(None) };
+        let columns = b.shape(rhs).last().cloned().unwrap_or(Dim::ONE);
+        let wide = columns.as_const().is_none_or(|n| n >= LEAST_COLUMNS);
         let size =
             |shape: &[Dim]| volume(shape).and_then(|elements| elements.checked_mul(DType::F32.size() as i64));
         let near = |shape: &[Dim]| size(shape).is_some_and(|bytes| bytes <= NEAR_BYTES);
         let result = b.graph.nodes[id].outputs[0];
-        let near = b.graph.is_constant(rhs) || near(&b.shape(lhs)) && near(&b.shape(result));
-        if !(long && wide && near) {
+        let near = near(&b.shape(lhs)) && near(&b.shape(result));
+        // Of open sizes, a sequence that attends to itself.
+        let rows = product(&b.shape(lhs)[batch..batch + m]);
+        let many = rows.as_const().map_or(rows == last || rows == columns, |rows| rows >= MANY_ROWS);
+        if !(long && wide && (near || many || !is_computed)) {
             return Ok(None);
         }
-        if self.pairs && missing > 0 {
+        if self.pairs && missing != Dim::ZERO {
             let lhs = self.narrowed(b, lhs)?;
-            let lhs = padded(b, lhs, missing)?;
+            let lhs = padded(b, lhs, &missing)?;
             let lhs = behind_views(b, lhs, &mut self.wide, &mut |b, base| b.cast(base, DType::F32))?;
             let (rhs, mut hi) = (self.narrowed(b, rhs)?, vec![Dim::ZERO; b.rank(rhs)]);
-            hi[batch + inner.len() - 1] = Dim::from(missing);
+            hi[batch + inner.len() - 1] = missing;
             let fill = b.scalar(DType::BF16, 0.0);
             let rhs = b.pad(rhs, fill, vec![Dim::ZERO; hi.len()], hi)?;
             return b.emit1(op, &[lhs, rhs]).map(Some);
@@ -105,6 +116,19 @@ impl Rounding {
             false => self.widened(b, rhs)?,
         };
         b.emit1(op, &[lhs, rhs]).map(Some)
+    }
+
+    /// Steps that a last inner axis of this size lacks; `None` where such sums stay f32.
+    fn missing(&self, last: &Dim, is_computed: bool) -> Option<Dim> {
+        let fill_up = |depth: i64| {
+            let depth = Dim::from(depth);
+            Some(last.ceil_div(&depth)? * depth - last.clone())
+        };
+        match last.as_const() {
+            Some(last) if !is_computed || last < LEAST_STEPS => fill_up(PAIR_DEPTH as i64),
+            None if !is_computed => None,
+            _ => fill_up(WHOLE_STEPS),
+        }
     }
 
     /// A value as bf16, rounded behind the views of it.
@@ -134,7 +158,7 @@ impl Rounding {
 }
 
 /// A value with `count` zeros behind its last axis, added to the image that it has windows of.
-fn padded(b: &mut Builder, value: ValueId, count: i64) -> Result<ValueId> {
+fn padded(b: &mut Builder, value: ValueId, count: &Dim) -> Result<ValueId> {
     let last = b.rank(value) - 1;
     match producer(b.graph, value).cloned() {
         Some(Node { op: op @ Op::Window { .. }, inputs, .. }) if has_tail(&op, b.rank(value)) => {
@@ -144,12 +168,12 @@ fn padded(b: &mut Builder, value: ValueId, count: i64) -> Result<ValueId> {
         Some(Node { op: Op::Pad { lo, mut hi }, inputs, .. })
             if lo[last] == Dim::ZERO && hi[last] == Dim::ZERO =>
         {
-            hi[last] = Dim::from(count);
+            hi[last] = count.clone();
             b.pad(inputs[0], inputs[1], lo, hi)
         }
         _ => {
             let (lo, mut hi) = (vec![Dim::ZERO; last + 1], vec![Dim::ZERO; last + 1]);
-            hi[last] = Dim::from(count);
+            hi[last] = count.clone();
             let fill = b.scalar(b.dtype(value), 0.0);
             b.pad(value, fill, lo, hi)
         }

@@ -2,6 +2,9 @@
 //! them into weights, and a second contraction sums values by these weights. Nothing else reads scores or weights, and
 //! all three go row by row, so one kernel takes them a block of rows at a time and never stores the whole of either: its
 //! memory is a few rows, where scores and weights grow with the square of a sequence.
+//!
+//! Products of bf16 have scores of f32 and weights of bf16, which may have zeros behind them so that their number is one of whole
+//! steps of a kernel.
 
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 
@@ -21,40 +24,79 @@ pub struct Blocks {
     /// Whole blocks per element of the batch, then one of `rest` rows.
     pub whole: Dim,
     pub rest: Dim,
+    /// Rows that a slot has room for.
+    pub room: Dim,
+    /// Where scores are, and weights if they are narrower: otherwise these take the place of scores.
+    pub scores: Slots,
+    pub weights: Option<Slots>,
+}
+
+/// The slots of values of one type.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Slots {
     /// Elements from a row of a slot to the next, and from a slot to the next.
     pub stride: Dim,
     pub slot: Dim,
     element_bytes: i64,
 }
 
-impl Blocks {
-    /// For scores `[batch.., q, k]`; `None` without these axes.
-    pub fn of(scores: &TensorType, chain: tuning::Chain) -> Option<Blocks> {
-        let [batch @ .., q, k] = scores.shape.as_slice() else { return None };
-        let rows = Dim::from(chain.block_rows);
-        let whole = q.floor_div(&rows)?;
-        let rest = q.clone() - whole.clone() * rows.clone();
-        let element_bytes = scores.dtype.size() as i64;
+impl Slots {
+    fn of(ty: &TensorType, rows: &Dim) -> Option<Slots> {
+        let element_bytes = ty.dtype.size() as i64;
         // An odd number of cache lines: a power of two would have all rows meet in the same few places of a cache.
         let line = Dim::from(ALIGN / element_bytes);
         let pair = line.clone() * Dim::from(2i64);
-        let stride = k.ceil_div(&pair)? * pair + line;
+        let stride = ty.shape.last()?.ceil_div(&pair)? * pair + line;
+        Some(Slots { slot: rows.clone() * stride.clone(), stride, element_bytes })
+    }
+}
+
+impl Blocks {
+    /// For scores `[batch.., q, k]` and the left operand of the second contraction; `None` without these axes.
+    pub fn of(scores: &TensorType, lhs: &TensorType, chain: tuning::Chain) -> Option<Blocks> {
+        let [batch @ .., q, _] = scores.shape.as_slice() else { return None };
+        let rows = Dim::from(chain.block_rows);
+        let whole = q.floor_div(&rows)?;
+        let rest = q.clone() - whole.clone() * rows.clone();
         let blocks = if rest == Dim::ZERO { whole.clone() } else { whole.clone() + Dim::ONE };
         let parts =
             (product(batch) * blocks).as_const().map_or(chain.parts, |blocks| blocks.clamp(1, chain.parts));
-        let slot = q.min_dim(&rows) * stride.clone();
-        Some(Blocks { parts: Dim::from(parts), rows, whole, rest, stride, slot, element_bytes })
+        let room = q.min_dim(&rows);
+        let weights = if is_split(scores, lhs) { Some(Slots::of(lhs, &room)?) } else { None };
+        let scores = Slots::of(scores, &room)?;
+        Some(Blocks { parts: Dim::from(parts), rows, whole, rest, room, scores, weights })
     }
 
-    /// Elements of the scratch.
-    pub fn elements(&self) -> Dim {
-        self.parts.clone() * self.slot.clone()
+    /// The blocks of a chain as they are scheduled.
+    pub fn of_group(graph: &Graph, group: &Group) -> Option<Blocks> {
+        let [first, _, last] = group.stages.as_slice() else { return None };
+        let (&[scores], lhs) = (first.outputs.as_slice(), graph.nodes[last.anchor].inputs[0]) else {
+            return None;
+        };
+        let (scores, lhs) = (graph.ty(scores), graph.ty(lhs));
+        Blocks::of(scores, lhs, tuning::Chain::chosen(is_split(scores, lhs)))
+    }
+
+    /// Elements of the scratch's buffers of one kind.
+    pub fn elements(&self, slots: &Slots) -> Dim {
+        self.parts.clone() * slots.slot.clone()
+    }
+
+    /// Bytes of the buffers that the scratch is made of.
+    pub fn buffers(&self) -> Vec<Dim> {
+        let bytes = |slots: &Slots| self.elements(slots) * Dim::from(slots.element_bytes);
+        [Some(&self.scores), self.weights.as_ref()].into_iter().flatten().map(bytes).collect()
     }
 
     /// Bytes of the scratch.
     pub fn bytes(&self) -> Dim {
-        self.elements() * Dim::from(self.element_bytes)
+        self.buffers().into_iter().fold(Dim::ZERO, |sum, bytes| sum + bytes)
     }
+}
+
+/// Whether weights cannot be where scores were.
+pub fn is_split(scores: &TensorType, lhs: &TensorType) -> bool {
+    scores.dtype != lhs.dtype
 }
 
 /// Makes one group of the three of each attention whose scores are more than `above` bytes larger than its keys.
@@ -71,11 +113,11 @@ pub(super) fn merge(graph: &Graph, grouping: &mut Grouping, above: i64) {
         if chain.groups.iter().any(|&id| taken.contains(id)) {
             continue;
         }
-        for id in chain.groups {
+        for id in chain.groups.into_iter().chain(chain.padding.map(|(id, _)| id)) {
             taken.insert(id);
         }
         let Some(group) = chain.group(graph, grouping) else { continue };
-        for value in chain.values() {
+        for value in chain.between(graph) {
             grouping.materialised[value] = false;
             grouping.alias[value] = None;
         }
@@ -106,45 +148,45 @@ struct Chain {
     /// What the rows group writes, and what the second contraction reads.
     weights: ValueId,
     lhs: ValueId,
-    /// The reshapes between.
-    reshapes: Vec<NodeId>,
+    /// The reshapes and the padding between.
+    views: Vec<NodeId>,
+    /// The group that pads the weights, and with what.
+    padding: Option<(GroupId, ValueId)>,
 }
 
 impl Chain {
-    /// All values that need no buffers any more.
-    fn values(&self) -> Vec<ValueId> {
-        vec![self.scores, self.read, self.weights, self.lhs]
-    }
-
     fn group(&self, graph: &Graph, grouping: &Grouping) -> Option<Group> {
         let mut stages: Vec<Group> = self.groups.iter().map(|&id| grouping.groups[id].clone()).collect();
         let handed: Vec<ValueId> = self.between(graph);
         for (stage, reads) in stages.iter_mut().zip([None, Some(self.read), Some(self.lhs)]) {
-            stage.nodes.retain(|node| !self.reshapes.contains(node));
+            stage.nodes.retain(|node| !self.views.contains(node));
             stage.inputs.retain(|value| !handed.contains(value));
             stage.inputs.extend(reads);
         }
         let mut nodes: Vec<NodeId> =
-            stages.iter().flat_map(|stage| &stage.nodes).chain(&self.reshapes).copied().collect();
+            stages.iter().flat_map(|stage| &stage.nodes).chain(&self.views).copied().collect();
         let mut position: SecondaryMap<NodeId, usize> = SecondaryMap::new();
         graph.order.iter().enumerate().for_each(|(at, &node)| position[node] = at);
         nodes.sort_by_key(|&node| position[node]);
         nodes.dedup();
         let mut inputs: Vec<ValueId> = stages.iter().flat_map(|stage| stage.inputs.clone()).collect();
         inputs.retain(|value| !handed.contains(value));
+        inputs.extend(self.padding.map(|(_, fill)| fill));
         inputs.sort();
         inputs.dedup();
         let [_, _, last] = stages.as_slice() else { return None };
         let (anchor, outputs) = (last.anchor, last.outputs.clone());
-        let scratch = Blocks::of(graph.ty(self.scores), tuning::Chain::CHOSEN)?.bytes();
         let (kind, settings) = (GroupKind::Chain, Default::default());
-        Some(Group { kind, nodes, anchor, inputs, outputs, stages, scratch, settings })
+        let mut group = Group { kind, nodes, anchor, inputs, outputs, stages, scratch: Dim::ZERO, settings };
+        group.scratch = Blocks::of_group(graph, &group)?.bytes();
+        Some(group)
     }
 
-    /// Everything from the scores to the left operand of the second contraction that one stage hands to the next.
+    /// Everything from the scores to the left operand of the second contraction that one stage hands to the next: it needs no
+    /// buffers any more.
     fn between(&self, graph: &Graph) -> Vec<ValueId> {
-        let reshaped = self.reshapes.iter().map(|&node| graph.nodes[node].outputs[0]);
-        self.values().into_iter().chain(reshaped).collect()
+        let viewed = self.views.iter().map(|&node| graph.nodes[node].outputs[0]);
+        [self.scores, self.read, self.weights, self.lhs].into_iter().chain(viewed).collect()
     }
 }
 
@@ -187,9 +229,20 @@ impl<'a> Finder<'a> {
     fn chain(&self, last: GroupId) -> Option<Chain> {
         let product = &self.grouping.groups[last];
         let lhs = self.contraction(product)?;
-        let mut reshapes = vec![];
-        let weights = self.written(lhs, &mut reshapes)?;
-        self.only_reader(weights, product, lhs, &reshapes)?;
+        let mut views = vec![];
+        let mut weights = self.written(lhs, &mut views)?;
+        let padded = self.padded(weights);
+        self.only_reader(weights, product, lhs, &views)?;
+        let mut padding = None;
+        if let Some((group, pad, of)) = padded {
+            // Zeros behind each row: it is in a place of its own, which has them.
+            if self.readers[self.grouping.storage(of)] != 1 {
+                return None;
+            }
+            (padding, weights) =
+                (Some((group, self.graph.nodes[pad].inputs[1])), self.written(of, &mut views)?);
+            views.push(pad);
+        }
 
         let rows_id = self.writer[weights]?;
         let rows = &self.grouping.groups[rows_id];
@@ -199,27 +252,33 @@ impl<'a> Finder<'a> {
             && rows.outputs == [weights]
             && axes.as_slice() == [full.len().checked_sub(1)?]
             && self.shape(weights) == full
-            && full.last() == self.shape(lhs).last();
+            && (padding.is_some() || full.last() == self.shape(lhs).last());
         if !by_rows {
             return None;
         }
         rows.inputs.iter().find_map(|&input| {
-            let mut reshapes = reshapes.clone();
-            let scores = self.written(input, &mut reshapes)?;
-            let read = self.reshaped_inside(input, rows, &mut reshapes);
+            let mut views = views.clone();
+            let scores = self.written(input, &mut views)?;
+            let read = self.reshaped_inside(input, rows, &mut views);
             let first = self.writer[scores]?;
             let contraction = &self.grouping.groups[first];
             self.contraction(contraction)?;
             let (given, taken) = (self.graph.ty(scores), self.graph.ty(lhs));
+            let lead = |ty: &'a TensorType| ty.shape.split_last().map(|(_, lead)| lead);
+            // In the place of scores, or narrower in their own.
+            let narrow = padding.is_some() || given.dtype != taken.dtype;
+            let narrows = given.dtype == DType::F32 && taken.dtype == DType::BF16;
             let fits = contraction.outputs == [scores]
-                && given == taken
-                && given.dtype == self.graph.ty(weights).dtype
+                && if narrow { narrows } else { given == taken }
+                && lead(given) == lead(taken)
+                && given.shape.last() == full.last()
+                && taken.dtype == self.graph.ty(weights).dtype
                 && self.shape(self.graph.nodes[contraction.anchor].outputs[0]) == given.shape
                 && self.shape(read) == full
                 && self.readers[self.grouping.storage(scores)] == 1
                 && self.stays_in_row(read, rows);
             let groups = [first, rows_id, last];
-            let types = [given.dtype, DType::Bool];
+            let types = [given.dtype, DType::Bool, DType::BF16];
             // What the last one computes of its sums may be rounded behind them.
             let rounded = [given.dtype, DType::Bool, DType::BF16, DType::F16];
             let allowed = [&types[..], &types, &rounded];
@@ -228,8 +287,24 @@ impl<'a> Finder<'a> {
                     .iter()
                     .zip(allowed)
                     .all(|(&id, types)| self.is_of(types, &self.grouping.groups[id]));
-            fits.then_some(Chain { groups, scores, read, weights, lhs, reshapes })
+            fits.then_some(Chain { groups, scores, read, weights, lhs, views, padding })
         })
+    }
+
+    /// The group, the node and the operand of a padding of a value's last axis with zeros.
+    fn padded(&self, value: ValueId) -> Option<(GroupId, NodeId, ValueId)> {
+        let id = self.writer[value]?;
+        let group = &self.grouping.groups[id];
+        let node = &self.graph.nodes[group.anchor];
+        let Op::Pad { lo, hi } = &node.op else { return None };
+        let (_, kept) = hi.split_last()?;
+        let fill = self.graph.constant_data(node.inputs[1]);
+        let fits = group.kind == GroupKind::Single
+            && group.nodes == [group.anchor]
+            && node.outputs == [value]
+            && lo.iter().chain(kept).all(|size| *size == Dim::ZERO)
+            && fill.is_some_and(|fill| fill.data.iter().all(|byte| *byte == 0));
+        fits.then_some((id, group.anchor, node.inputs[0]))
     }
 
     /// Whether a group reads and computes values of these types only. A kernel is compiled as a whole: a stage

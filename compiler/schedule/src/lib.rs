@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 
-pub use chain::Blocks;
+pub use chain::{Blocks, Slots, is_split};
 pub use check::check;
 pub use cost::flops;
 pub use onnxc_ir::graph::view::{View, affine_view};
@@ -100,8 +100,7 @@ pub struct Group {
     pub outputs: Vec<ValueId>,
     /// Of a chain: the three groups it was made of. Between them, values have no buffers.
     pub stages: Vec<Group>,
-    /// Bytes that the kernel has to itself while it runs: one more buffer, after inputs and outputs, where this is not
-    /// 0.
+    /// Bytes that the kernel has to itself while it runs, where this is not 0: see [`Group::scratch_buffers`].
     pub scratch: Dim,
     /// Numbers that its lowering takes in place of those that the cost model chooses.
     pub settings: Settings,
@@ -110,6 +109,15 @@ pub struct Group {
 impl Group {
     pub fn has_scratch(&self) -> bool {
         self.scratch != Dim::ZERO
+    }
+
+    /// Bytes of each buffer of the scratch, which are behind inputs and outputs and follow each other in memory.
+    pub fn scratch_buffers(&self, graph: &Graph) -> Vec<Dim> {
+        match Blocks::of_group(graph, self) {
+            Some(blocks) => blocks.buffers(),
+            None if self.has_scratch() => vec![self.scratch.clone()],
+            None => vec![],
+        }
     }
 }
 

@@ -414,8 +414,8 @@ impl Subject<'_> {
         let wrong = |run: &dyn Fn(&mut [Vec<u8>]) -> Result<u32>| {
             let mut buffers: Vec<Vec<u8>> = ran.inputs.iter().map(|tensor| tensor.data.to_vec()).collect();
             buffers.extend(ran.outputs.iter().map(|tensor| vec![0xa5; tensor.data.len()]));
-            if group.has_scratch() {
-                buffers.push(vec![0xa5; group.scratch.eval(&value).unwrap_or(0) as usize]);
+            for bytes in group.scratch_buffers(ran.graph) {
+                buffers.push(vec![0xa5; bytes.eval(&value).unwrap_or(0) as usize]);
             }
             if let Err(error) = run(&mut buffers) {
                 return Some(format!(": {}", error.message));

@@ -2,16 +2,19 @@
 //!
 //! The blocks are dealt out to a fixed number of parts, which threads share. A part has a slot of the scratch. For each of
 //! its blocks it computes the scores there, turns each row of them into weights in place, and multiplies these. Tiles,
-//! sums and rows are those of three kernels of their own, and so is every bit of the result.
+//! sums and rows are those of three kernels of their own, and so is every bit of the result, unless the processor's tiles have
+//! sums of their own and some rows are too few for them.
+//!
+//! Weights of bf16 have slots of their own. Zeros behind their rows are stored once: every row of a chain has the same length.
 
 use super::contract::RowBlock;
 use super::contract::walk::Part;
 use crate::lower::{Lowering, Override, internal, uses};
-use crate::{Access, Buffer, Index, LoopKind, Term};
+use crate::{Access, Buffer, Expr, Index, LoopKind, Stmt, Term};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::dim::product;
 use onnxc_ir::graph::{Dim, Op, ValueId};
-use onnxc_schedule::{Blocks, Group};
+use onnxc_schedule::{Blocks, Group, Slots, is_split};
 use onnxc_tuning::chain::Chain as Tuning;
 use onnxc_tuning::reduce::{Partials, Terms};
 
@@ -23,9 +26,10 @@ pub(super) struct Slot {
     /// The block's first row, or the number in the block of the row that all is about.
     row: RowIndex,
     /// Elements from a row to the next.
-    stride: Dim,
+    pub stride: Dim,
 }
 
+#[derive(Clone)]
 enum RowIndex {
     From(Index),
     At(Index),
@@ -60,11 +64,11 @@ struct Chain<'a> {
     blocks: Blocks,
 }
 
-/// A block of rows of one element of the batch, and the part's place in the scratch.
+/// A block of rows of one element of the batch, and the part that computes it.
 struct BlockPlace {
     batch: Vec<Index>,
     block: RowBlock,
-    base: Index,
+    part: Index,
 }
 
 impl<'a> Lowering<'a> {
@@ -77,6 +81,7 @@ impl<'a> Lowering<'a> {
             (blocks.whole.clone() * whole, Dim::ONE, blocks.rest.clone()),
         ];
         self.for_each("part", &blocks.parts, LoopKind::Parallel, |cx, part| {
+            cx.zeros_behind(&chain, &part)?;
             for (first, count, rows) in &runs {
                 if *count != Dim::ZERO && *rows != Dim::ZERO {
                     cx.chain_run(&chain, &part, first, count, rows)?;
@@ -98,19 +103,23 @@ impl<'a> Lowering<'a> {
         let (Some(read), Some(lhs)) = (handed(rows), handed(last)) else {
             return internal("a chain whose stages do not follow each other");
         };
-        let of = |chain: Tuning| Blocks::of(graph.ty(scores), chain);
-        let Some(scheduled) = of(Tuning::CHOSEN).and_then(|blocks| blocks.parts.as_const()) else {
+        let of = |chain: Tuning| Blocks::of(graph.ty(scores), graph.ty(lhs), chain);
+        let split = is_split(graph.ty(scores), graph.ty(lhs));
+        let Some(scheduled) = of(Tuning::chosen(split)).and_then(|blocks| blocks.parts.as_const()) else {
             return internal("a chain without rows");
         };
         let mut pick = self.picker();
-        let tuning = Tuning::choose(scheduled, &mut pick)?;
+        let tuning = Tuning::choose(split, scheduled, &mut pick)?;
         self.tuned(pick)?;
         let Some(blocks) = of(tuning) else { return internal("a chain without rows") };
-        let (dtype, len) = (graph.ty(scores).dtype, blocks.elements());
-        let buffer = Buffer { name: "scratch".into(), dtype, len, access: Access::ReadWrite };
-        let scratch = self.kernel.buffers.push(buffer);
-        for value in [scores, read, weights, lhs] {
-            self.buffers.insert(value, scratch);
+        let mut buffer = |name: &str, value: ValueId, slots: &Slots| {
+            let (dtype, len) = (graph.ty(value).dtype, blocks.elements(slots));
+            self.kernel.buffers.push(Buffer { name: name.into(), dtype, len, access: Access::ReadWrite })
+        };
+        let wide = buffer("scratch", scores, &blocks.scores);
+        let narrow = blocks.weights.as_ref().map_or(wide, |slots| buffer("weights", lhs, slots));
+        for (value, buf) in [(scores, wide), (read, wide), (weights, narrow), (lhs, narrow)] {
+            self.buffers.insert(value, buf);
         }
         Ok(Chain { stages: [first, rows, last], scores, read, weights, lhs, blocks })
     }
@@ -127,7 +136,7 @@ impl<'a> Lowering<'a> {
         let shape = &self.graph.ty(chain.scores).shape;
         let mut axes = shape[..shape.len() - 2].to_vec();
         axes.push(count.clone());
-        let (all, base) = (product(&axes), part.scale(&chain.blocks.slot));
+        let (all, own) = (product(&axes), part);
         let part = Part { number: part.clone(), count: chain.blocks.parts.clone() };
         self.for_part(std::slice::from_ref(&all), &part, &mut |cx, turn| {
             let mut batch: Vec<Index> = cx
@@ -143,7 +152,21 @@ impl<'a> Lowering<'a> {
             }
             let first = block.scale(rows).add_dim(first);
             let block = RowBlock { first, rows: rows.clone() };
-            cx.chain_block(chain, &BlockPlace { batch, block, base: base.clone() })
+            cx.chain_block(chain, &BlockPlace { batch, block, part: own.clone() })
+        })
+    }
+
+    /// Zeros behind the weights of each row of a part's slot, where they are padded.
+    fn zeros_behind(&mut self, chain: &Chain<'a>, part: &Index) -> Result<()> {
+        let last = |value: ValueId| self.graph.ty(value).shape.last().cloned().unwrap_or(Dim::ZERO);
+        let (from, to) = (last(chain.weights), last(chain.lhs));
+        let (Some(slots), true) = (&chain.blocks.weights, from != to) else { return Ok(()) };
+        let (buf, dtype) = (self.buffers[&chain.lhs], self.graph.ty(chain.lhs).dtype);
+        let (base, stride) = (part.scale(&slots.slot), slots.stride.clone());
+        self.for_shape(&[chain.blocks.room.clone(), to - from.clone()], LoopKind::Serial, &mut |cx, at| {
+            let index = base.add(&at[0].scale(&stride)).add(&at[1].add_dim(&from));
+            cx.push(Stmt::Store { buf, index, value: Expr::constant(dtype, 0.0) });
+            Ok(())
         })
     }
 
@@ -173,7 +196,7 @@ impl<'a> Lowering<'a> {
         self.contract_block(&place.batch, place.block.clone())
     }
 
-    /// Goes on with stage number `number` of a chain; `values` are those it has in the scratch.
+    /// Goes on with stage number `number` of a chain; `values` are those it has in the scratch. Narrow weights have a slot of their own.
     fn stage(
         &mut self,
         chain: &Chain<'a>,
@@ -183,14 +206,27 @@ impl<'a> Lowering<'a> {
         values: Vec<ValueId>,
     ) {
         let group = chain.stages[number];
-        let stride = chain.blocks.stride.clone();
         self.group = group;
         self.stage = Some(number);
         self.inputs = group.inputs.iter().copied().collect();
         self.uses = uses(self.graph, group);
         self.overrides.clear();
         self.holds.insert(self.buffers[&values[0]], values[0]);
-        self.slot = Some(Slot { values, base: place.base.clone(), row, stride });
+        let slot = |slots: &Slots, values: Vec<ValueId>| {
+            let (base, stride) = (place.part.scale(&slots.slot), slots.stride.clone());
+            Slot { values, base, row: row.clone(), stride }
+        };
+        let is_narrow = |value: &ValueId| [chain.weights, chain.lhs].contains(value);
+        let (scores, weights) = (&chain.blocks.scores, &chain.blocks.weights);
+        (self.slot, self.narrow_slot) = match weights {
+            None => (Some(slot(scores, values)), None),
+            Some(own) => {
+                let (narrow, wide): (Vec<_>, Vec<_>) = values.into_iter().partition(is_narrow);
+                let some =
+                    |slots: &Slots, values: Vec<ValueId>| (!values.is_empty()).then(|| slot(slots, values));
+                (some(scores, wide), some(own, narrow))
+            }
+        };
     }
 
     /// Row number `row` of the block.

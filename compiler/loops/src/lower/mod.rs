@@ -95,8 +95,9 @@ struct Lowering<'a> {
     uses: HashMap<ValueId, u32>,
     /// Number of the stage of a chain that is being lowered.
     stage: Option<usize>,
-    /// Where that stage keeps the rows of its block.
+    /// Where that stage keeps the rows of its block, and where it stores what it makes of them if that is another place.
     slot: Option<Slot>,
+    narrow_slot: Option<Slot>,
     /// Where a rows group keeps a row that is not a result, and its buffer.
     kept: Option<(Slot, Buf)>,
 }
@@ -138,6 +139,7 @@ impl<'a> Lowering<'a> {
             uses: uses(graph, group),
             stage: None,
             slot: None,
+            narrow_slot: None,
             kept: None,
         }
     }
@@ -261,7 +263,7 @@ impl<'a> Lowering<'a> {
 
     /// Address of an element of a value in its buffer: row-major, but for the rows of a chain's block.
     fn address(&self, value: ValueId, index: &[Index]) -> Index {
-        let slots = self.slot.iter().chain(self.kept.iter().map(|(slot, _)| slot));
+        let slots = self.slot.iter().chain(&self.narrow_slot).chain(self.kept.iter().map(|(slot, _)| slot));
         if let Some(slot) = slots.into_iter().find(|slot| slot.values.contains(&value)) {
             return slot.address(index);
         }

@@ -173,6 +173,12 @@ impl Lowering<'_> {
         let own = outputs.iter().find(|output| **output == x && free(output));
         let place = own.or_else(|| outputs.iter().find(free)).map(|output| self.buffers[output]);
         let kept = self.kept.as_ref().filter(|(slot, _)| slot.values.contains(&x)).map(|(_, buf)| *buf);
+        // Where results are narrower, the row of the operand has no other use.
+        let operand = self.slot.as_ref().filter(|_| self.narrow_slot.is_some()).map(|slot| slot.values[0]);
+        let kept = kept.or(operand
+            .filter(|&operand| self.graph.ty(operand) == ty)
+            .map(|operand| self.buffers[&operand])
+            .filter(|&buf| !taken(buf)));
         kept.or(place).filter(|_| readers_are_elementwise && full && self.may_keep(x))
     }
 

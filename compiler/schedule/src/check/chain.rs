@@ -6,8 +6,7 @@ use super::{fault, materialised};
 use crate::{Blocks, Group, GroupId, GroupKind, Program, scratch};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{Dim, Graph, NodeId, Op, ValueId};
-use onnxc_tuning::chain::Chain;
+use onnxc_ir::graph::{DType, Dim, Graph, NodeId, Op, ValueId};
 
 /// Only chains have stages.
 pub(super) fn check(graph: &Graph, program: &Program, id: GroupId, group: &Group) -> Result<()> {
@@ -30,10 +29,13 @@ pub(super) fn check(graph: &Graph, program: &Program, id: GroupId, group: &Group
         return fault(format!("the stages of {id} hand on {:?} and {:?}", first.outputs, rows.outputs));
     };
     let lhs = graph.nodes[last.anchor].inputs[0];
-    if graph.ty(lhs) != graph.ty(scores) || graph.ty(weights).dtype != graph.ty(scores).dtype {
+    let narrow = graph.ty(scores).dtype == DType::F32 && graph.ty(lhs).dtype == DType::BF16;
+    let lead = |value: ValueId| graph.ty(value).shape.split_last().map(|(_, lead)| lead);
+    let alike = if narrow { lead(lhs) == lead(scores) } else { graph.ty(lhs) == graph.ty(scores) };
+    if !alike || graph.ty(weights).dtype != graph.ty(lhs).dtype {
         return fault(format!("{id} hands on {} and {}", graph.ty(scores), graph.ty(lhs)));
     }
-    let needs = Blocks::of(graph.ty(scores), Chain::CHOSEN).map(|blocks| blocks.bytes());
+    let needs = Blocks::of_group(graph, group).map(|blocks| blocks.bytes());
     if needs.as_ref() != Some(&group.scratch) {
         return fault(format!("{id} has scratch of {} bytes, not {needs:?}", group.scratch));
     }
@@ -43,7 +45,7 @@ pub(super) fn check(graph: &Graph, program: &Program, id: GroupId, group: &Group
     for &node in &group.nodes {
         let reads = |made: &BTreeSet<ValueId>| graph.nodes[node].inputs.iter().any(|x| made.contains(x));
         if reads(&scored) && !keeps_rows(graph, node, scores)
-            || reads(&weighted) && !takes_weights(graph, node, last.anchor, &weighted)
+            || reads(&weighted) && !takes_weights(graph, node, last.anchor, &weighted, narrow)
         {
             return fault(format!("{node} of {id} reads another row than it computes"));
         }
@@ -86,13 +88,23 @@ fn keeps_rows(graph: &Graph, node: NodeId, scores: ValueId) -> bool {
     fits && is_rows(shape(data.outputs[0]))
 }
 
-/// Whether a node that reads weights, or a reshape of them, is a reshape of the leading axes, or the contraction that
-/// multiplies them by something else.
-fn takes_weights(graph: &Graph, node: NodeId, contraction: NodeId, weighted: &BTreeSet<ValueId>) -> bool {
+/// Whether a node that reads weights, or a reshape of them, is a reshape of the leading axes, a padding behind each row of narrow
+/// ones, or the contraction that multiplies them by something else.
+fn takes_weights(
+    graph: &Graph,
+    node: NodeId,
+    contraction: NodeId,
+    weighted: &BTreeSet<ValueId>,
+    narrow: bool,
+) -> bool {
     let data = &graph.nodes[node];
     let shape = |value: ValueId| graph.ty(value).shape.last();
     match &data.op {
         Op::Reshape { .. } => shape(data.outputs[0]) == shape(data.inputs[0]),
+        Op::Pad { lo, hi } => {
+            let kept = hi.split_last().map_or(&[][..], |(_, kept)| kept);
+            narrow && lo.iter().chain(kept).all(|size| *size == Dim::ZERO)
+        }
         _ => node == contraction && !data.inputs[1..].iter().any(|input| weighted.contains(input)),
     }
 }

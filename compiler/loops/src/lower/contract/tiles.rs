@@ -129,7 +129,7 @@ impl Lowering<'_> {
             .iter()
             .map(|dim| dim.as_const().unwrap_or(1).max(1) as usize)
             .product::<usize>();
-        let height = ProcessorTile::height(MAX_ROWS, line.as_const());
+        let height = self.tile_height(job, MAX_ROWS, &line);
         let tiles = line.as_const().zip(product(&self.tile_axes(job)[..looped]).as_const());
         let work = TileWork {
             rows: height,
@@ -145,14 +145,12 @@ impl Lowering<'_> {
         if rows == 0 {
             return Ok(None);
         }
-        let height = ProcessorTile::height(rows, line.as_const());
+        let height = self.tile_height(job, rows, &line);
         let at_once = if side > HALVES { 1 } else { halves };
         let Some(registers) = self.registers(job, [side, at_once], height, [step, rest]) else {
             return Ok(None);
         };
-        let len = Dim::from(side * height * job.nr);
-        let buffer = Buffer { name: "sums".into(), dtype: job.sum, len, access: Access::Frame };
-        let sums = self.kernel.buffers.push(buffer);
+        let sums = self.tile_memory(job, Dim::from(side * height * job.nr));
         let steps = steps as i64;
         Ok(Some(Plan {
             looped,
@@ -169,6 +167,26 @@ impl Lowering<'_> {
             registers,
             sums,
         }))
+    }
+
+    /// Rows of the tiles of a line. The blocks of a chain, whole ones and the last one, have tiles of one height.
+    fn tile_height(&self, job: &Job, most: usize, line: &Dim) -> usize {
+        match (job.block.is_some(), line.as_const()) {
+            (true, Some(rows)) => most.min(rows as usize),
+            (_, rows) => ProcessorTile::height(most, rows),
+        }
+    }
+
+    /// Memory for sums; contractions of one kernel follow each other.
+    fn tile_memory(&mut self, job: &Job, len: Dim) -> Buf {
+        let (name, access) = ("sums", Access::Frame);
+        let known = (self.kernel.buffers.iter_mut())
+            .find(|(_, own)| own.access == access && own.name == name && own.dtype == job.sum);
+        if let Some((known, own)) = known {
+            own.len = own.len.max_dim(&len);
+            return known;
+        }
+        self.kernel.buffers.push(Buffer { name: name.into(), dtype: job.sum, len, access })
     }
 
     fn tile_axes(&self, job: &Job) -> Vec<Dim> {
@@ -494,8 +512,19 @@ impl Lowering<'_> {
             }
             Ok(())
         })?;
+        let direct = self.direct_rows(job);
         let stride = job.nr as i64;
         for (tile, half) in all {
+            if let Some(stride) = direct {
+                let mut index = block.batch.to_vec();
+                index.extend_from_slice(&rows[tile]);
+                let column = Index::int(((first + half) * COLUMNS) as i64);
+                index.push(block.panel.scale(&Dim::from(job.nr)).add(&column));
+                let (buf, index) = (self.buffers[&job.out], self.address(job.out, &index));
+                self.holds.insert(buf, job.out);
+                self.push(Stmt::Tile(TileStmt::Store { tile: own(tile, half), buf, index, stride }));
+                continue;
+            }
             let index = Index::int((tile * plan.height * job.nr + (first + half) * COLUMNS) as i64);
             let index = block.sums.add(&index);
             self.push(Stmt::Tile(TileStmt::Store { tile: own(tile, half), buf: plan.sums, index, stride }));
@@ -590,8 +619,22 @@ impl Lowering<'_> {
         }
     }
 
+    /// The distance of rows of the scratch that takes the sums as they are, with room for whole panels of columns.
+    fn direct_rows(&self, job: &Job) -> Option<i64> {
+        let slot = self.slot.as_ref().filter(|slot| slot.values.contains(&job.out))?;
+        let stride = slot.stride.as_const()?;
+        let columns = job.columns.as_const()? as usize;
+        let fits = self.group.outputs == [job.out]
+            && self.graph.ty(job.out).dtype == job.sum
+            && columns.next_multiple_of(job.nr) as i64 <= stride;
+        fits.then_some(stride)
+    }
+
     /// Stores the rows of a block.
     fn tile_epilogue(&mut self, job: &Job, plan: &Plan, block: &TileBlock) -> Result<()> {
+        if self.direct_rows(job).is_some() {
+            return Ok(());
+        }
         let axes = self.tile_axes(job);
         let height = Dim::from(plan.height);
         for (tile, start) in block.starts.iter().enumerate() {

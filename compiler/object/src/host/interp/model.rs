@@ -40,7 +40,7 @@ impl KernelUse<'_> {
             return inputs.chain([Dim::from(8 * REPORT_WORDS)]).collect();
         }
         let values = self.group.inputs.iter().chain(&self.group.outputs);
-        let scratch = self.group.has_scratch().then(|| self.group.scratch.clone());
+        let scratch = self.group.scratch_buffers(self.graph);
         values.map(|&value| self.graph.ty(value).bytes()).chain(scratch).collect()
     }
 }

@@ -252,11 +252,13 @@ impl Plan {
                     for &value in group.inputs.iter().chain(&group.outputs) {
                         self.value(&scope, path, value)?;
                     }
-                    let buffers = group.inputs.len() + group.outputs.len() + 1;
+                    let parts = group.scratch_buffers(scope.graph);
+                    let buffers = group.inputs.len() + group.outputs.len() + parts.len().max(1);
                     self.buffers.count = buffers.max(self.buffers.count);
                     if let Some(Scratch::Arena(offset)) = &scope.program.scratch[*id] {
                         self.size(offset);
                     }
+                    parts.iter().rev().skip(1).for_each(|bytes| self.size(bytes));
                     for version in &kernel.versions {
                         version.range.iter().flat_map(|(lo, hi)| [lo, hi]).for_each(|end| self.size(end));
                         if let Threads::From { size, .. } = &version.threads {

@@ -404,7 +404,15 @@ impl<'p> StepWriter<'_, 'p> {
             buffers.push(self.address(value)?);
         }
         if let Some(scratch) = &self.scope.program.scratch[id] {
-            buffers.push(self.scratch(scratch)?);
+            let mut next = self.scratch(scratch)?;
+            let parts = group.scratch_buffers(self.scope.graph);
+            for (at, bytes) in parts.iter().enumerate() {
+                buffers.push(next);
+                if at + 1 < parts.len() {
+                    let bytes = self.size(bytes)?;
+                    next = self.b.offset(next, bytes);
+                }
+            }
         }
         let kernel = self.kernels.of_groups[id];
         let result = self.b.value(Type::I32, Op::Kernel(kernel, buffers));
