@@ -135,7 +135,7 @@ def curves(onnxc, folder, name, optimizer, steps):
         step.zero_grad()
         scores = net(x)
         loss = torch.nn.functional.cross_entropy(scores, labels)
-        theirs.append(float(loss))
+        theirs.append(loss.item())
         loss.backward()
         step.step()
     if len(ours) != steps:
