@@ -28,6 +28,11 @@ pub fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
         return Err(broken());
     }
     let mut reader = decoder.read_info().map_err(fault)?;
+    // The library indexes a part of a colour, and colours beyond what 8 bits choose.
+    let palette = reader.info().palette.as_deref();
+    if palette.is_some_and(|palette| !palette.len().is_multiple_of(3) || palette.len() > 3 * 256) {
+        return Err(broken());
+    }
     let channels = match reader.output_color_type().0 {
         ColorType::Grayscale => Channels::Gray,
         ColorType::GrayscaleAlpha => Channels::GrayAlpha,

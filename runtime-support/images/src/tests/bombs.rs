@@ -373,6 +373,34 @@ fn png_may_not_have_long_rows() {
     assert!(result.is_err() && peak < 1 << 20, "{result:?}, {peak} bytes");
 }
 
+/// A chunk of a PNG, with its checksum.
+fn chunk(kind: &[u8; 4], data: &[u8]) -> Vec<u8> {
+    let content = [kind.as_slice(), data].concat();
+    let step = |sum: u32| if sum & 1 == 1 { sum >> 1 ^ 0xedb8_8320 } else { sum >> 1 };
+    let byte = |sum: u32, &byte: &u8| (0..8).fold(sum ^ u32::from(byte), |sum, _| step(sum));
+    let sum = !content.iter().fold(u32::MAX, byte);
+    [&(data.len() as u32).to_be_bytes()[..], &content, &sum.to_be_bytes()].concat()
+}
+
+/// A library panics for a part of a colour; fuzzing found it.
+#[test]
+fn palettes_have_whole_colours() {
+    for bytes in [0, 1, 2, 3, 4, 49, 768, 769, 771, 1024] {
+        let stream = [
+            b"\x89PNG\r\n\x1a\n".to_vec(),
+            chunk(b"IHDR", &[0, 0, 0, 1, 0, 0, 0, 1, 8, 3, 0, 0, 0]),
+            chunk(b"PLTE", &vec![7; bytes]),
+            // A row of one index, stored.
+            chunk(b"IDAT", &[0x78, 1, 1, 2, 0, 0xfd, 0xff, 0, 0, 0, 2, 0, 1]),
+            chunk(b"IEND", &[]),
+        ];
+        // Without what catches panics.
+        let decoded = crate::png::decode(&stream.concat(), &Watch::new(None));
+        let fits = matches!(bytes, 3 | 768);
+        assert_eq!(decoded.is_ok(), fits, "{bytes} bytes: {decoded:?}");
+    }
+}
+
 #[test]
 fn decoders_look_at_the_flag_of_the_run() {
     for sample in samples() {
