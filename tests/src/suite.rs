@@ -94,7 +94,7 @@ pub fn cases() -> io::Result<Vec<Case>> {
     cases_of(&root()?)
 }
 
-/// The node tests of release 1.22 whose models are not those of the newest release. All other models differ in their drawn data alone.
+/// The node tests of release 1.22 with other models than the newest release has. All other models differ in their drawn data alone.
 pub fn changed_since_1_22() -> io::Result<Vec<Case>> {
     let newest = root()?;
     let mut cases = cases_of(&root_1_22()?)?;

@@ -308,7 +308,7 @@ fn pages_are_whole() {
     for page in pages.iter().filter(|page| !page.ends_with("SUMMARY.md")) {
         let name = page.file_name().unwrap().to_string_lossy().into_owned();
         assert!(summary.contains(&format!("({name})")), "{name} is not in SUMMARY.md");
-        let languages = ["c", "cpp", "cmake", "go", "python", "rust", "sh", "text", "toml"];
+        let languages = ["c", "cpp", "cmake", "go", "js", "python", "rust", "sh", "text", "toml"];
         for block in blocks(&name) {
             assert!(languages.contains(&block.words[0].as_str()), "{name}: {:?}", block.words);
             for word in &block.words[1..] {

@@ -27,7 +27,7 @@ use onnxc_ir::graph::{DType, Dim, Graph, MapFn, Node, NodeId, Op, PAIR_DEPTH, Rh
 const LEAST_TERMS: i64 = 16;
 const LEAST_COLUMNS: i64 = 8;
 
-/// Rows of a product of two computed values from which on these are rounded whatever their size.
+/// Rows of a product of two computed values from which on these are rounded at any size.
 const MANY_ROWS: i64 = 8;
 
 /// Bytes as f32 of the left-hand side and of the result, at most, of products of two computed values with fewer rows.

@@ -73,7 +73,7 @@ pub enum Readings {
 pub enum Picks {
     /// Each is an index along an axis.
     Index { axis: usize },
-    /// Those along the last axis are an index each of as many axes, from `first` on.
+    /// Those along the last axis are indices of the axes from `first` on, one of each.
     Tuple { first: usize },
 }
 

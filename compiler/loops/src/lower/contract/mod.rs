@@ -60,7 +60,7 @@ struct Job {
 enum Terms {
     /// Products of elements, or of `depth` of them.
     Products,
-    /// Products of bytes, the first of which have short sums.
+    /// Products of bytes; the first ones have short sums.
     Short(Short),
     /// Products with codes of few bits.
     Codes {
