@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::mem::MaybeUninit;
 use std::path::Path;
+use std::pin::Pin;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -51,8 +52,8 @@ pub struct Trace {
     events: Box<[Place]>,
     /// How many came, also those that found no place.
     count: AtomicUsize,
-    /// What parallel-for functions are wrapped as. They stay where they are.
-    pools: Mutex<Vec<Box<Wrapped>>>,
+    /// What parallel-for functions are wrapped as. Options point to them: they stay where they are.
+    pools: Mutex<Vec<Pin<Box<Wrapped>>>>,
 }
 
 // SAFETY: each place of `events` is written once, by the thread that took its number, and read where that has said so. The pointers in them
@@ -128,12 +129,12 @@ impl Trace {
             return;
         }
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = |wrapped: &&Box<Wrapped>| {
+        let own = |wrapped: &&Pin<Box<Wrapped>>| {
             wrapped.pool == options.pool && ptr::fn_addr_eq(wrapped.parallel_for, parallel_for)
         };
         let found = pools.iter().find(own).map(|wrapped| ptr::from_ref(&**wrapped));
         let wrapped = found.unwrap_or_else(|| {
-            pools.push(Box::new(Wrapped { trace: self, parallel_for, pool: options.pool }));
+            pools.push(Box::pin(Wrapped { trace: self, parallel_for, pool: options.pool }));
             ptr::from_ref(&**pools.last().expect("it was pushed"))
         });
         options.parallel_for = Some(trace_parallel_for);
@@ -235,10 +236,8 @@ impl Writer<'_> {
             }
             match kind {
                 event::RUN_BEGIN | event::STEP | event::ENTER => open.push(Open { kind, event: *event }),
-                event::LEAVE => {
-                    if open.last().is_some_and(|last| last.kind == event::ENTER) {
-                        self.end(&mut open, event)?;
-                    }
+                event::LEAVE if open.last().is_some_and(|last| last.kind == event::ENTER) => {
+                    self.end(&mut open, event)?;
                 }
                 // Its own, and what it did not come to the end of.
                 event::RUN_END => {

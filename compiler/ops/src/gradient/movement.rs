@@ -294,7 +294,8 @@ impl Rule<'_, '_> {
             }
             // What is before the axis, and the axis, are as they were.
             Op::Reshape { shape } if self.b.shape(operands[0]).get(..=axis) == Some(&shape[..=axis]) => {
-                if self.narrow(&mut operands[0], (axis, depth - 1), start, size)? {
+                found = self.narrow(&mut operands[0], (axis, depth - 1), start, size)?;
+                if found {
                     let mut shape = shape.clone();
                     shape[axis] = size.clone();
                     return self.b.reshape(operands[0], shape).map(Some);

@@ -364,13 +364,13 @@ fn windows() {
 /// A plain convolution of images `[n, h, w, c]` and one by channel, whose derivatives by the images are convolutions too.
 #[test]
 fn convolutions() {
-    let cases: [(&[usize], [usize; 2], [usize; 2], [usize; 2]); 6] = [
-        (&[1, 5, 4, 9], [3, 2], [1, 1], [1, 1]),
-        (&[2, 6, 7, 8], [2, 3], [1, 1], [2, 1]),
-        (&[1, 7, 6, 8], [3, 3], [2, 1], [1, 2]),
-        (&[1, 5, 5, 2], [3, 3], [1, 1], [1, 1]),
-        (&[1, 4, 6, 8], [1, 1], [1, 2], [1, 1]),
-        (&[1, 3, 8, 8], [1, 5], [1, 1], [1, 1]),
+    let cases = [
+        ([1, 5, 4, 9], [3, 2], [1, 1], [1, 1]),
+        ([2, 6, 7, 8], [2, 3], [1, 1], [2, 1]),
+        ([1, 7, 6, 8], [3, 3], [2, 1], [1, 2]),
+        ([1, 5, 5, 2], [3, 3], [1, 1], [1, 1]),
+        ([1, 4, 6, 8], [1, 1], [1, 2], [1, 1]),
+        ([1, 3, 8, 8], [1, 5], [1, 1], [1, 1]),
     ];
     for (shape, kernel, strides, dilations) in cases {
         let windows = |b: &mut Builder<'_>, x: ValueId| {
@@ -379,7 +379,7 @@ fn convolutions() {
         };
         let name = format!("{shape:?}, kernel {kernel:?}, strides {strides:?}, dilations {dilations:?}");
         let weights = [kernel[0], kernel[1], shape[3], 3];
-        check(&format!("{name}, whole"), &[shape, &weights], &|b, x| {
+        check(&format!("{name}, whole"), &[&shape, &weights], &|b, x| {
             let windows = windows(b, x[0])?;
             let op = Op::Contract { batch: 0, m: 3, k: 3, rhs: RhsLayout::Plain };
             let y = b.emit1(op, &[windows, x[1]])?;
@@ -391,14 +391,14 @@ fn convolutions() {
                 [[0, 1, 2, 0], [0, 2, 0, 0]].map(|list| list.map(|size: i64| Dim::from(size)).to_vec());
             b.pad(x, fill, lo, hi)
         };
-        check(&format!("{name}, padded"), &[shape, &weights], &|b, x| {
+        check(&format!("{name}, padded"), &[&shape, &weights], &|b, x| {
             let images = padded(b, x[0])?;
             let windows = windows(b, images)?;
             let op = Op::Contract { batch: 0, m: 3, k: 3, rhs: RhsLayout::Plain };
             let y = b.emit1(op, &[windows, x[1]])?;
             b.binary(BinaryFn::Mul, y, y)
         });
-        check(&format!("{name}, padded, by channel"), &[shape, &weights[..3]], &|b, x| {
+        check(&format!("{name}, padded, by channel"), &[&shape, &weights[..3]], &|b, x| {
             let images = padded(b, x[0])?;
             let windows = windows(b, images)?;
             let products = b.binary(BinaryFn::Mul, windows, x[1])?;
@@ -406,7 +406,7 @@ fn convolutions() {
             b.binary(BinaryFn::Mul, y, y)
         });
         for exchanged in [false, true] {
-            check(&format!("{name}, by channel"), &[shape, &weights[..3]], &|b, x| {
+            check(&format!("{name}, by channel"), &[&shape, &weights[..3]], &|b, x| {
                 let windows = windows(b, x[0])?;
                 let [l, r] = if exchanged { [x[1], windows] } else { [windows, x[1]] };
                 let products = b.binary(BinaryFn::Mul, l, r)?;
