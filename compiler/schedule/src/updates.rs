@@ -13,7 +13,8 @@ use crate::order::Task;
 use crate::{Group, GroupId, GroupKind, Program};
 use onnxc_ir::graph::{Dim, Graph, NodeId, Op, ValueId};
 
-/// Makes one group of two elementwise ones: the first gives a new state, and the second alone reads it, each element where it writes its own.
+/// Makes one group of two elementwise ones: the first gives a new state, and the second alone reads it, each element where it writes its
+/// own.
 pub(super) fn merge(graph: &Graph, grouping: &mut Grouping) {
     if graph.states.is_empty() {
         return;

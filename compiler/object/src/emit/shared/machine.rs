@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn other_relocations_are_refused() {
-        assert_eq!(Machine::X86_64.need(elf::R_X86_64_32), None);
+        assert_eq!(Machine::X86_64.need(elf::R_X86_64_32S), None);
         assert_eq!(Machine::Aarch64.need(elf::R_AARCH64_MOVW_UABS_G0), None);
         assert_eq!(Machine::new(elf::EM_S390), None);
     }
