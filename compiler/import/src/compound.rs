@@ -4,7 +4,7 @@ use onnxc_proto::ValueInfoProto;
 
 use super::kinds::Columns;
 use onnxc_ir::build::Builder;
-use onnxc_ir::error::Result;
+use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::{AnyRank, DType, Dim, Graph, Op, Part, TensorType, ValueId};
 use onnxc_ops::item::Item;
 
@@ -58,6 +58,13 @@ pub fn any_rank_output(
     [least, most]: [usize; 2],
 ) -> Result<()> {
     let &[rank, data] = item.columns() else { return Ok(()) };
+    // Texts lie behind what refers to them, in a block that is copied where the rank comes late: the copy would refer to the old one.
+    if graph.ty(data).dtype == DType::Str {
+        let name = info.name();
+        let message =
+            format!("output `{name}` is of strings, and the run decides its rank, {least} to {most}");
+        return Err(Error::unsupported(Stage::Import, message));
+    }
     let origin = graph.origins.keys().next_back().unwrap_or_else(|| graph.origins.next_key());
     let rank = Builder::new(graph, origin).sizes(rank, &|_| Some(Dim::from(most)))?.remove(0);
     if let Some(symbol) = rank.as_sym() {

@@ -237,15 +237,14 @@ pub(super) struct StepWriter<'c, 'p> {
 impl<'p> StepWriter<'_, 'p> {
     fn step(&mut self, work: &Work<'p>) -> Result<()> {
         let number = work.number as i64;
-        self.b.effect(Op::Step { number, what: self.calls.trace.then(|| work.traced.clone()) });
+        // A run does not end where some states are replaced and others are not; what is copied at the end may be states.
+        let begun =
+            matches!(work.step, Step::Copy { .. }) || self.replaces.is_some_and(|first| work.at > first);
+        if !begun {
+            self.b.effect(Op::Step { number, what: self.calls.trace.then(|| work.traced.clone()) });
+        }
         match work.step {
-            Step::Run(id) => {
-                // A run is not cancelled where some states are replaced and others are not.
-                if self.replaces.is_none_or(|first| work.at <= first) {
-                    self.poll();
-                }
-                self.run(*id)?;
-            }
+            Step::Run(id) => self.run(*id)?,
             Step::Copy { from, output } => {
                 let bytes = self.size(&self.scope.graph.ty(*from).bytes())?;
                 let to = match self.scope.program.handed.get(output) {
