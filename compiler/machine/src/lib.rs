@@ -1,5 +1,6 @@
-//! What onnxc knows of machines: targets, the vector IR, and unwind records. Nothing here makes code.
+//! What onnxc knows of machines: targets, the vector IR, unwind records and the numbers in them. Nothing here makes code.
 
+pub mod leb128;
 pub mod target;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

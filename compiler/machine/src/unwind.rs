@@ -5,6 +5,7 @@
 //! 5, section 6.4, and the Linux Standard Base, section 10.6). What a step saves lies where the prologue has put it until the function
 //! returns. Epilogues have no steps: within their few instructions, an unwinder of DWARF may lose its way.
 
+use crate::leb128;
 use crate::target::Dwarf;
 
 /// A step of a prologue.
@@ -264,13 +265,13 @@ impl Rules {
     /// The caller's stack pointer is `depth` bytes above a register.
     fn found_from(&mut self, register: u8, depth: u32) {
         self.bytes.extend([DEFINE_FRAME, register]);
-        self.bytes.extend(unsigned(depth));
+        self.bytes.extend(leb128::unsigned(depth.into()));
     }
 
     fn lowered(&mut self, counts: bool, depth: u32) {
         if counts {
             self.bytes.push(DEFINE_FRAME_OFFSET);
-            self.bytes.extend(unsigned(depth));
+            self.bytes.extend(leb128::unsigned(depth.into()));
         }
     }
 
@@ -280,45 +281,19 @@ impl Rules {
             0..64 => self.bytes.push(OFFSET | register),
             _ => self.bytes.extend([OFFSET_EXTENDED, register]),
         }
-        self.bytes.extend(unsigned(below / WORD));
+        self.bytes.extend(leb128::unsigned((below / WORD).into()));
     }
 
     /// The caller's stack pointer is `depth` bytes above what lies at `at` from the stack pointer.
     fn kept(&mut self, stack: u8, at: u32, depth: u32) {
         let mut expression = vec![BASE_REGISTER | stack];
-        expression.extend(signed(at));
+        expression.extend(leb128::signed(at.into()));
         expression.extend([DEREFERENCE, PLUS]);
-        expression.extend(unsigned(depth));
+        expression.extend(leb128::unsigned(depth.into()));
         self.bytes.push(DEFINE_FRAME_EXPRESSION);
-        self.bytes.extend(unsigned(expression.len() as u32));
+        self.bytes.extend(leb128::unsigned(expression.len() as u64));
         self.bytes.extend(expression);
     }
-}
-
-/// LEB128.
-fn unsigned(mut value: u32) -> Vec<u8> {
-    let mut bytes = vec![];
-    loop {
-        let low = value as u8 & 0x7f;
-        value >>= 7;
-        if value == 0 {
-            bytes.push(low);
-            return bytes;
-        }
-        bytes.push(low | 0x80);
-    }
-}
-
-/// LEB128 of a number with a sign that is not negative: its last byte leaves the sign clear.
-fn signed(value: u32) -> Vec<u8> {
-    let mut bytes = unsigned(value);
-    if let Some(last) = bytes.last_mut()
-        && *last & 0x40 != 0
-    {
-        *last |= 0x80;
-        bytes.push(0);
-    }
-    bytes
 }
 
 /// The section `.eh_frame` of functions with these rules: each with its length in bytes and its rules. Gives its bytes, and the offset of
@@ -408,7 +383,10 @@ mod tests {
         assert_eq!((word(0), word(4)), (20, 0));
         assert_eq!((word(24), word(28), word(36)), (20, 28, 5));
         assert_eq!((word(48), word(52), word(60)), (20, 52, 300));
-        assert_eq!([0x3f, 0x40, 0x3fff].map(signed), [vec![0x3f], vec![0xc0, 0], vec![0xff, 0xff, 0]]);
+        assert_eq!(
+            [0x3f, 0x40, 0x3fff].map(leb128::signed),
+            [vec![0x3f], vec![0xc0, 0], vec![0xff, 0xff, 0]]
+        );
         assert!(eh_frame(Dwarf::X64, &[(1 << 32, vec![])]).is_err());
     }
 

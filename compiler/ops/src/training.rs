@@ -156,7 +156,7 @@ fn times(cx: &mut NodeCx<'_, '_>, x: ValueId, factor: f64) -> Result<ValueId> {
     cx.b.binary_scalar(BinaryFn::Mul, x, factor)
 }
 
-/// The gradient with that of the regularization: `norm_coefficient * x + g`, or `g` as it is where there is none.
+/// Adds the gradient of the regularization: `norm_coefficient * x + g`. If the coefficient is 0, the result is `g`.
 fn regularized(cx: &mut NodeCx<'_, '_>, x: ValueId, g: ValueId) -> Result<ValueId> {
     let term = f64::from(cx.float("norm_coefficient")?);
     if term == 0.0 {

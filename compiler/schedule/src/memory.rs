@@ -352,7 +352,7 @@ impl<'a> Planner<'a> {
             && from.shape == to.shape
             && from.dtype.size() == to.dtype.size()
             && group.inputs.iter().all(|&other| other == input || self.root(other) != storage)
-            && reads_in_step(self.graph, group, input, out)
+            && reads_in_step(self.graph, group, input)
     }
 
     /// The bytes that a task has to itself, and the node that errors about them name.
@@ -411,11 +411,13 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Whether the group reads `input` only at the index at which it writes `out`.
-fn reads_in_step(graph: &Graph, group: &Group, input: ValueId, out: ValueId) -> bool {
-    let shape = &graph.ty(out).shape;
+/// Whether the group reads `input`, and only at the index at which it writes its outputs, which have one shape.
+pub(super) fn reads_in_step(graph: &Graph, group: &Group, input: ValueId) -> bool {
+    let shape = &graph.ty(group.outputs[0]).shape;
     let (mut here, mut elsewhere) = (EntitySet::new(), EntitySet::new());
-    here.insert(out);
+    for &out in &group.outputs {
+        here.insert(out);
+    }
     for &node in group.nodes.iter().rev() {
         let data = &graph.nodes[node];
         let result = data.outputs[0];

@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 
 use crate::grouper::{Grouping, MAX_INPUTS, MAX_NODES};
+use crate::memory::reads_in_step;
 use crate::order::Task;
 use crate::{Group, GroupId, GroupKind, Program};
-use onnxc_ir::graph::{Dim, Graph, NodeId, Op, ValueId};
+use onnxc_ir::graph::{Graph, NodeId, Op, ValueId};
 
 /// Makes one group of two elementwise ones: the first gives a new state, and the second alone reads it, each element where it writes its
 /// own.
@@ -91,7 +92,7 @@ fn joined(
     let new = first.outputs[0];
     let shape = &graph.ty(new).shape;
     let alike = second.outputs.iter().all(|&out| graph.ty(out).shape == *shape);
-    if second.kind != GroupKind::Map || !alike || !reads_in_step(graph, second, new, shape) {
+    if second.kind != GroupKind::Map || !alike || !reads_in_step(graph, second, new) {
         return None;
     }
     let nodes: BTreeSet<NodeId> = first.nodes.iter().chain(&second.nodes).copied().collect();
@@ -104,24 +105,6 @@ fn joined(
     nodes.sort_by_key(|&node| position[node]);
     let outputs = [&first.outputs[..], &second.outputs].concat();
     Some(Group { nodes, inputs, outputs, ..second.clone() })
-}
-
-/// Whether a group uses each element of a value for the elements of that index alone.
-fn reads_in_step(graph: &Graph, group: &Group, value: ValueId, shape: &[Dim]) -> bool {
-    let mut pending = vec![value];
-    let mut seen = BTreeSet::new();
-    while let Some(value) = pending.pop() {
-        for &node in group.nodes.iter().filter(|&&node| graph.nodes[node].inputs.contains(&value)) {
-            let result = graph.nodes[node].outputs[0];
-            if !matches!(graph.nodes[node].op, Op::Map(_)) || graph.ty(result).shape != shape {
-                return false;
-            }
-            if seen.insert(result) {
-                pending.push(result);
-            }
-        }
-    }
-    true
 }
 
 /// The groups that write states where they stay; they become the last tasks.
@@ -155,7 +138,7 @@ pub(super) fn in_place(graph: &Graph, grouping: &Grouping, tasks: &mut Vec<Task>
                 && !outputs.contains_key(&state);
             let unread = readers.groups[out].is_empty() && !readers.others.contains(&out);
             let views = group.inputs.iter().any(|&input| input != state && grouping.storage(input) == state);
-            let in_step = reads_in_step(graph, group, state, &graph.ty(out).shape);
+            let in_step = !group.inputs.contains(&state) || reads_in_step(graph, group, state);
             (alone && unread && !views && in_step).then_some(state)
         };
         group.outputs.iter().map(state_of).collect()

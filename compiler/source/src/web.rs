@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::io::Write;
 
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::DType;
-use onnxc_object::emit::outline::{Outline, Outlined};
+use onnxc_ir::graph::{DType, Part};
+use onnxc_object::emit::outline::{Outline, Outlined, field};
 use onnxc_object::host::abi::ABI_VERSION;
 
 use crate::io_error;
@@ -112,7 +112,7 @@ pub fn types(outline: &Outline<'_>) -> Result<String> {
     sizes.sort();
     let has_state = outline.programs.iter().any(|own| {
         let description = Description { bytes: &own.description };
-        description.int(STATE_COUNT).is_ok_and(|count| count > 0)
+        description.int(field::STATE_COUNT).is_ok_and(|count| count > 0)
     });
     let text = include_str!("web/module.d.mts")
         .replace("PLAIN", &outline.name)
@@ -194,21 +194,15 @@ enum Field {
 impl Field {
     fn places(self) -> (usize, usize, usize) {
         match self {
-            Field::Inputs => (8, 24, 64),
-            Field::Outputs => (12, 28, 68),
+            Field::Inputs => (field::INPUT_COUNT, field::INPUTS, field::INPUT_PARTS),
+            Field::Outputs => (field::OUTPUT_COUNT, field::OUTPUTS, field::OUTPUT_PARTS),
         }
     }
 }
 
-const SYMBOLS: usize = 32;
-const STATE_COUNT: usize = 72;
-const STATES: usize = 76;
-const STATE_RECORDS: usize = 80;
 const VALUE_RECORD: usize = 32;
 const STATE_RECORD: usize = 16;
 const PART_RECORD: usize = 8;
-/// `ONNXC_PART_STATE`.
-const PART_STATE: i32 = 8;
 
 /// The bytes of an `onnxc_model`, little-endian.
 struct Description<'d> {
@@ -238,7 +232,7 @@ impl Description<'_> {
     }
 
     fn symbol(&self, number: i32) -> Result<String> {
-        self.text(self.distance(SYMBOLS)? + 4 * number.max(0) as usize)
+        self.text(self.distance(field::SYMBOLS)? + 4 * number.max(0) as usize)
     }
 
     fn ports(&self, field: Field) -> Result<Vec<Port>> {
@@ -263,14 +257,20 @@ impl Description<'_> {
         let dims = dims.collect::<Result<Vec<String>>>()?.join(", ");
         let text = onnxc_object::emit::printable(&format!("{dtype}[{dims}]")).replace("*/", "* /");
         let has_default = self.int(record + 24)? != 0;
-        Ok(Port { name: self.text(record)?, dtype, text, has_default, is_state: part == PART_STATE })
+        Ok(Port {
+            name: self.text(record)?,
+            dtype,
+            text,
+            has_default,
+            is_state: part == Part::State.number(),
+        })
     }
 
     /// The sizes that a state block is made for.
     fn state_sizes(&self) -> Result<HashSet<String>> {
-        let (values, records) = (self.distance(STATES)?, self.distance(STATE_RECORDS)?);
+        let (values, records) = (self.distance(field::STATES)?, self.distance(field::STATE_RECORDS)?);
         let (mut sizes, mut grown) = (HashSet::new(), HashSet::new());
-        for state in 0..self.int(STATE_COUNT)?.max(0) as usize {
+        for state in 0..self.int(field::STATE_COUNT)?.max(0) as usize {
             let record = values + VALUE_RECORD * state;
             grown.insert(self.int(records + STATE_RECORD * state + 8)?);
             let symbols = self.distance(record + 20)?;

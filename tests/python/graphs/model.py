@@ -130,6 +130,11 @@ def results(graph, block):
     return [name for name in made(graph, block) if name in read]
 
 
+def is_asked(block):
+    """Whether an input decides which branch is taken, or how often; else the compiler knows."""
+    return bool(block.identity % 3)
+
+
 def unlike_results(graph, dressed):
     """Outputs whose rank the run decides."""
     return {name for block in dressed.blocks if block.unlike for name in results(graph, block)}
@@ -300,7 +305,7 @@ class Writer:
 
     def decide(self, name, array, block):
         """A value that decides the control flow: an input, or known to the compiler."""
-        if block.identity % 3:
+        if is_asked(block):
             self.own_inputs.append((name, array))
         else:
             self.constant(name, array)

@@ -12,7 +12,7 @@ import values
 from case import Close, Skip
 from compare import Judge, apart
 from freedom import endless, undefined
-from model import Dress, Writer, unlike_results
+from model import Dress, Writer, is_asked, unlike_results
 
 #: Operators with rules for pairs of special values, which have to meet.
 PAIRED = {"Pow", "Mod"}
@@ -301,7 +301,7 @@ def input_sets(graph, dress, rng):
         if how == "input" and items.is_other(leaves[name]):
             special[name] = relisted(special[name], rng)
     sets.append(Inputs("special", special))
-    if unlike_results(graph, dress):
+    if any(block.unlike and is_asked(block) for block in dress.blocks):
         sets.append(Inputs("plain", leaves, turned=True))
     if dress.symbols:
         choices = [0, 0, 1, 2, 3, 5, 7, 9, 17]

@@ -22,7 +22,18 @@ macro_rules! with_lane {
         let dtype = $dtype;
         if let Some($lane) = Lane::f32(dtype) {
             $body
-        } else if let Some($lane) = Lane::f64(dtype) {
+        } else {
+            $crate::eval::elementwise::with_wide_lane!(dtype, $name, $lane => $body)
+        }
+    }};
+}
+pub(super) use with_lane;
+
+/// As `with_lane!`, with all floats in f64.
+macro_rules! with_wide_lane {
+    ($dtype:expr, $name:expr, $lane:ident => $body:expr) => {{
+        let dtype = $dtype;
+        if let Some($lane) = Lane::f64(dtype) {
             $body
         } else if let Some($lane) = Lane::i64(dtype) {
             $body
@@ -35,7 +46,7 @@ macro_rules! with_lane {
         }
     }};
 }
-pub(super) use with_lane;
+pub(super) use with_wide_lane;
 
 /// `shape` is the inferred shape of the result.
 pub fn map(function: MapFn, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {

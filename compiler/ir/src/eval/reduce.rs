@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use super::elementwise::undefined;
+use super::elementwise::{undefined, with_wide_lane};
 use super::lane::Lane;
 use super::movement::{View, Walk, merge_axes, strides, zeroed};
 use super::scalar::Work;
@@ -62,24 +62,6 @@ impl Accumulate for bool {
             ReduceFn::Sum | ReduceFn::Prod => None,
         }
     }
-}
-
-/// As `with_lane!`, with all floats in f64.
-macro_rules! with_wide_lane {
-    ($dtype:expr, $name:expr, $lane:ident => $body:expr) => {{
-        let dtype = $dtype;
-        if let Some($lane) = Lane::f64(dtype) {
-            $body
-        } else if let Some($lane) = Lane::i64(dtype) {
-            $body
-        } else if let Some($lane) = Lane::u64(dtype) {
-            $body
-        } else if let Some($lane) = Lane::bool(dtype) {
-            $body
-        } else {
-            undefined($name, dtype)
-        }
-    }};
 }
 
 fn identity<W: Accumulate>(function: ReduceFn, dtype: DType) -> Result<(W, super::scalar::Binary<W>)> {

@@ -8,8 +8,8 @@ use super::{Target, unknown_cpu};
 use crate::vector::isa::Isa;
 use onnxc_ir::error::Result;
 
-/// A processor: name, bytes of vectors, registers for them or for numbers, kibibytes of the first-level data cache (of fast memory where
-/// there is none) and of the second level.
+/// A processor: name, bytes of a vector, number of registers for vectors, or for numbers without vectors, KiB of the first-level data
+/// cache, or of fast memory without a cache, and KiB of the second-level cache.
 type SourceCpu = (&'static str, usize, usize, usize, usize);
 
 /// The first of each is what its triple means.

@@ -20,13 +20,26 @@ pub(super) const STATE_BYTES: u32 = 84;
 pub(super) const STATE_RESET: u32 = 88;
 pub(super) const NEXT: u32 = 92;
 
-const WORKSPACE_BYTES_FIELD: usize = 48;
-const WORKSPACE_ALIGN_FIELD: usize = 56;
-const INPUT_PARTS_FIELD: usize = 64;
-const OUTPUT_PARTS_FIELD: usize = 68;
-const STATE_COUNT_FIELD: usize = 72;
-const STATES_FIELD: usize = 76;
-const STATE_RECORDS_FIELD: usize = 80;
+/// Offsets of the other fields.
+pub mod field {
+    pub const ABI_VERSION: usize = 0;
+    pub const NAME: usize = 4;
+    pub const INPUT_COUNT: usize = 8;
+    pub const OUTPUT_COUNT: usize = 12;
+    pub const SYMBOL_COUNT: usize = 16;
+    pub const METADATA_COUNT: usize = 20;
+    pub const INPUTS: usize = 24;
+    pub const OUTPUTS: usize = 28;
+    pub const SYMBOLS: usize = 32;
+    pub const METADATA: usize = 36;
+    pub const WORKSPACE_BYTES: usize = 48;
+    pub const WORKSPACE_ALIGN: usize = 56;
+    pub const INPUT_PARTS: usize = 64;
+    pub const OUTPUT_PARTS: usize = 68;
+    pub const STATE_COUNT: usize = 72;
+    pub const STATES: usize = 76;
+    pub const STATE_RECORDS: usize = 80;
+}
 pub(super) const MODEL_BYTES: usize = 96;
 
 /// What stands for the number of a symbol where a dim is none: it is static or only data decide it, or it is a formula of
@@ -68,8 +81,8 @@ pub(super) fn build(graph: &Graph, plan: &Plan, name: &str, (order, room): (Endi
     }
     let input_parts = block.parts(&input_names, &parts);
     let output_parts = block.parts(&output_names, &graph.output_parts);
-    block.set(INPUT_PARTS_FIELD, input_parts);
-    block.set(OUTPUT_PARTS_FIELD, output_parts);
+    block.set(field::INPUT_PARTS, input_parts);
+    block.set(field::OUTPUT_PARTS, output_parts);
     block.states(graph, &symbols);
     let names: Vec<i32> = symbols.iter().map(|&sym| block.string(&graph.symbols[sym].name)).collect();
     let symbols_at = block.ints(&names);
@@ -81,23 +94,23 @@ pub(super) fn build(graph: &Graph, plan: &Plan, name: &str, (order, room): (Endi
     let metadata_at = block.ints(&metadata);
 
     let fields = [
-        ABI_VERSION as i32,
-        name,
-        inputs.len() as i32,
-        outputs.len() as i32,
-        names.len() as i32,
-        graph.metadata.len() as i32,
-        inputs_at,
-        outputs_at,
-        symbols_at,
-        metadata_at,
+        (field::ABI_VERSION, ABI_VERSION as i32),
+        (field::NAME, name),
+        (field::INPUT_COUNT, inputs.len() as i32),
+        (field::OUTPUT_COUNT, outputs.len() as i32),
+        (field::SYMBOL_COUNT, names.len() as i32),
+        (field::METADATA_COUNT, graph.metadata.len() as i32),
+        (field::INPUTS, inputs_at),
+        (field::OUTPUTS, outputs_at),
+        (field::SYMBOLS, symbols_at),
+        (field::METADATA, metadata_at),
     ];
-    for (at, field) in fields.into_iter().enumerate() {
-        block.set(4 * at, field);
+    for (at, value) in fields {
+        block.set(at, value);
     }
     let workspace_bytes = plan.workspace.as_const().unwrap_or(-1);
-    block.set_long(WORKSPACE_BYTES_FIELD, workspace_bytes);
-    block.set_long(WORKSPACE_ALIGN_FIELD, ALIGN);
+    block.set_long(field::WORKSPACE_BYTES, workspace_bytes);
+    block.set_long(field::WORKSPACE_ALIGN, ALIGN);
     block.finish()
 }
 
@@ -131,9 +144,9 @@ impl Record {
             records.push(state.panels.as_ref().map_or(0, |panels| panels.width as i32));
         }
         let records_at = self.ints(&records);
-        self.set(STATE_COUNT_FIELD, values.len() as i32);
-        self.set(STATES_FIELD, states_at);
-        self.set(STATE_RECORDS_FIELD, records_at);
+        self.set(field::STATE_COUNT, values.len() as i32);
+        self.set(field::STATES, states_at);
+        self.set(field::STATE_RECORDS, records_at);
     }
 
     /// Records of inputs or outputs: name, type, whether there is a default. `any_rank` are those whose rank the run decides.
@@ -210,8 +223,8 @@ mod tests {
             let text = &bytes[at as usize..];
             String::from_utf8(text[..text.iter().position(|&byte| byte == 0).unwrap()].to_vec()).unwrap()
         };
-        assert_eq!(number(STATE_COUNT_FIELD), 2);
-        let (values, records) = (number(STATES_FIELD) as usize, number(STATE_RECORDS_FIELD) as usize);
+        assert_eq!(number(field::STATE_COUNT), 2);
+        let (values, records) = (number(field::STATES) as usize, number(field::STATE_RECORDS) as usize);
         // The first field of an `onnxc_value_record`, of 32 bytes, is its name; `onnxc_state_record` has four fields.
         assert_eq!([0, 1].map(|at| text(number(values + 32 * at))), ["past", "kept"]);
         assert_eq!([0, 1].map(|at| text(number(records + 16 * at))), ["present", "given_back"]);

@@ -11,6 +11,7 @@ use target_lexicon::Endianness;
 
 use crate::host::message::printable;
 use onnxc_ir::error::{Error, Result, Stage};
+use onnxc_machine::leb128;
 
 /// Code between two offsets in a function, of a source location.
 pub(super) type Span = (u32, u32, u32);
@@ -131,26 +132,12 @@ impl Section {
         self.bytes.push(0);
     }
 
-    fn unsigned(&mut self, mut value: u64) {
-        loop {
-            let low = value as u8 & 0x7f;
-            value >>= 7;
-            if value == 0 {
-                return self.bytes.push(low);
-            }
-            self.bytes.push(low | 0x80);
-        }
+    fn unsigned(&mut self, value: u64) {
+        self.bytes.extend(leb128::unsigned(value));
     }
 
-    fn signed(&mut self, mut value: i64) {
-        loop {
-            let low = value as u8 & 0x7f;
-            value >>= 7;
-            if value == -i64::from(low & 0x40 != 0) {
-                return self.bytes.push(low);
-            }
-            self.bytes.push(low | 0x80);
-        }
+    fn signed(&mut self, value: i64) {
+        self.bytes.extend(leb128::signed(value));
     }
 
     /// A field of `bytes` bytes that leads to a symbol.

@@ -50,6 +50,7 @@ pub struct Outlined<'g> {
 
 /// Offset of the field that leads to the next program.
 pub const NEXT: u32 = descriptor::NEXT;
+pub use descriptor::field;
 
 impl Outline<'_> {
     /// The constants in the order of their offsets.
