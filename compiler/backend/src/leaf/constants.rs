@@ -12,7 +12,7 @@ use super::live::{self, SPARE};
 use cranelift_entity::{EntityRef, SecondaryMap};
 use onnxc_machine::vector::ir::{BlockId, Class, Func, Inst, Lanes, Mem, Op, Reg};
 use onnxc_machine::vector::isa::Isa;
-use onnxc_machine::vector::verify::{lanes, reads_mem, successors};
+use onnxc_machine::vector::verify::successors;
 
 /// How many more times the body of a loop runs than what is around it, for the order of constants.
 const TRIPS: u64 = 8;
@@ -79,9 +79,9 @@ pub fn run(func: &mut Func, isa: Isa, registers: &Registers) {
 
 /// The constant that an operation on vectors has in memory.
 fn constant(inst: &Inst) -> Option<(Key, Lanes)> {
-    let lanes = lanes(inst.op).filter(|lanes| !lanes.is_scalar())?;
+    let lanes = inst.op.lanes().filter(|lanes| !lanes.is_scalar())?;
     match inst.mem {
-        Some(Mem::Constant(bits)) if reads_mem(inst.op) => Some(((bits, lanes.width()), lanes)),
+        Some(Mem::Constant(bits)) if inst.op.reads_mem() => Some(((bits, lanes.width()), lanes)),
         _ => None,
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use onnxc_machine::vector::ir::{Class, Func, Inst, Mem, Op, Reg};
-use onnxc_machine::vector::verify::lanes;
 
 /// Bytes from a sum on that displacements share it for: in reach of most instructions.
 const WINDOW: i32 = 8000;
@@ -17,7 +16,7 @@ fn bytes(op: Op) -> i32 {
         Op::LoadPart(small) | Op::StorePart(small) => small.bytes(),
         Op::BroadcastHalf => 2,
         Op::LoadInt32 => 4,
-        op => lanes(op).map_or(8, |lanes| lanes.bytes()),
+        op => op.lanes().map_or(8, |lanes| lanes.bytes()),
     };
     bytes as i32
 }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use onnxc_machine::vector::ir::{Binary, Compare, Func, Inst, Lanes, Mem, Op, Reg};
-use onnxc_machine::vector::verify::{end_reads, lanes, reads, reads_mem};
+use onnxc_machine::vector::verify::{end_reads, reads};
 
 pub fn run(func: &mut Func) {
     let readers = readers(func);
@@ -52,10 +52,10 @@ pub fn readers(func: &Func) -> HashMap<Reg, u32> {
 
 /// Puts a load in the place of the last operand, and says which one.
 fn fold(inst: &mut Inst, loads: &HashMap<Reg, (usize, Lanes, Mem)>) -> Option<usize> {
-    if inst.mem.is_some() || !reads_mem(inst.op) {
+    if inst.mem.is_some() || !inst.op.reads_mem() {
         return None;
     }
-    let fits = |reg: &Reg| loads.get(reg).filter(|(_, width, _)| Some(*width) == lanes(inst.op));
+    let fits = |reg: &Reg| loads.get(reg).filter(|(_, width, _)| Some(*width) == inst.op.lanes());
     let last = inst.uses.len() - 1;
     let other = swappable(inst.op)
         .filter(|&other| fits(&inst.uses[last]).is_none() && fits(&inst.uses[other]).is_some());

@@ -6,9 +6,9 @@ use onnxc_loops as loops;
 use onnxc_machine::vector::interp;
 use onnxc_machine::vector::ir::{Convert, Func, Lanes, Op, Reg, Small};
 use onnxc_machine::vector::isa::Isa;
+use onnxc_machine::vector::op::{Kind, SPELLINGS};
 use onnxc_machine::vector::parse::parse;
-use onnxc_machine::vector::print::{Kind, SPELLINGS};
-use onnxc_machine::vector::verify::{check, lanes, verify};
+use onnxc_machine::vector::verify::{check, verify};
 
 /// The instructions of a function of one block for NEON, after a pass over them.
 pub fn after(body: &[impl AsRef<str>], pass: impl FnOnce(&mut Func)) -> Vec<String> {
@@ -168,12 +168,12 @@ fn accesses_outside_of_a_buffer_are_told() {
 fn spellings_are_unique() {
     for one in SPELLINGS {
         let alike = |other: &&_| {
-            let other: &onnxc_machine::vector::print::Spelling = other;
+            let other: &onnxc_machine::vector::op::Spelling = other;
             (other.name, other.kind, other.number) == (one.name, one.kind, one.number)
         };
         assert_eq!(SPELLINGS.iter().filter(alike).count(), 1, "{} {:?}", one.name, one.kind);
         let op = (one.op)(Lanes::D4, 3);
-        assert_eq!(lanes(op).is_none() && one.name != "extract", one.kind == Kind::General, "{op:?}");
+        assert_eq!(op.lanes().is_none() && one.name != "extract", one.kind == Kind::General, "{op:?}");
     }
 }
 

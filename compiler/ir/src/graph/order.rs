@@ -7,8 +7,8 @@ use cranelift_entity::SecondaryMap;
 use crate::graph::{Graph, NodeId};
 
 impl Graph {
-    /// Sorts the nodes so that each comes after those that compute its operands, and keeps their order where it can. Returns false if nodes form
-    /// a circle.
+    /// Sorts the nodes so that each comes after those that compute its operands, and keeps their order where it can. Returns false if
+    /// nodes form a circle.
     pub fn sort(&mut self) -> bool {
         let mut position: SecondaryMap<NodeId, Option<usize>> = SecondaryMap::new();
         self.order.iter().enumerate().for_each(|(at, &node)| position[node] = Some(at));

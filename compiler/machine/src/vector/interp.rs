@@ -12,7 +12,6 @@ use crate::vector::ir::{
     Address, Binary, BlockId, Class, Compare, Cond, Convert, End, Func, Inst, Lanes, Logic, Mem, Op, Operand,
     Reg, Small, Unary,
 };
-use crate::vector::verify::{lanes, shape};
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::scalar;
 
@@ -271,7 +270,7 @@ impl Machine<'_> {
             }
             // A bit stands for a lane of any width.
             Op::MaskWiden(_) | Op::MaskNarrow(_) => self.get(inst.uses[0])?,
-            op => match shape(op).dst {
+            op => match op.shape().dst {
                 Some(Class::Int) => Value::Int(self.general(inst)?),
                 Some(Class::Mask) => Value::Mask(self.new_mask(inst)?),
                 Some(Class::Vec) => self.new_vector(inst)?,
@@ -317,7 +316,7 @@ impl Machine<'_> {
     }
 
     fn new_mask(&self, inst: &Inst) -> Ran<u64> {
-        let Some(lanes) = lanes(inst.op) else { return Err("no lanes".into()) };
+        let Some(lanes) = inst.op.lanes() else { return Err("no lanes".into()) };
         let (count, width) = (lanes.count(), lanes.width());
         let bits = |test: &dyn Fn(usize) -> bool| (0..count).map(|at| u64::from(test(at)) << at).sum();
         Ok(match inst.op {
@@ -358,7 +357,7 @@ impl Machine<'_> {
             let bits = self.int(inst.uses[0])? as u64;
             return Ok(vector(one, |_| bits));
         }
-        let Some(lanes) = lanes(inst.op) else { return Err("no lanes".into()) };
+        let Some(lanes) = inst.op.lanes() else { return Err("no lanes".into()) };
         let (count, width) = (lanes.count(), lanes.width());
         let used = |at: usize| self.operand(inst, at, lanes);
         Ok(match inst.op {

@@ -1,7 +1,6 @@
 //! What a back end can make of the vector IR.
 
 use crate::vector::ir::{Binary, Convert, Lanes, Op, Signs, Small, Unary};
-use crate::vector::verify::lanes;
 
 /// Rows of a tile, and bytes of a row, at most (Intel, "Advanced Matrix Extensions", palette 1).
 pub const MAX_ROWS: usize = 16;
@@ -344,7 +343,7 @@ impl Isa {
 
     /// Whether there is an instruction, or a few that stand for one, for an operation at its width.
     pub fn has(self, op: Op) -> bool {
-        let Some(lanes) = lanes(op) else {
+        let Some(lanes) = op.lanes() else {
             return match op {
                 Op::TileZero(_)
                 | Op::TileLoad(_)
@@ -504,7 +503,7 @@ impl Isa {
 
     /// Why this machine cannot execute the operation with a memory or lane operand.
     pub fn refuses(self, op: Op, each: bool) -> Option<String> {
-        if let Some(lanes) = lanes(op)
+        if let Some(lanes) = op.lanes()
             && !self.holds(lanes)
         {
             return Some(format!("{} bytes of {}", lanes.bytes(), self.vector_bytes));

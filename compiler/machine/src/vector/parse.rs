@@ -16,7 +16,7 @@
 //! ```
 //!
 //! `BLOCK` is `block` and digits, in order from 0; `REG` is `g` (general), `v` (vector) or `m` (mask) and digits, each number
-//! once. The names of operations are the table of `vector::print`; a number of an operation is its first operand.
+//! once. The names of operations are the table of `vector::op`; a number of an operation is its first operand.
 //! Numbers of registers are kept; those that the text skips become registers that nothing uses. What the text says is
 //! checked by `vector::verify`, not here.
 
@@ -25,7 +25,8 @@ use cranelift_entity::EntityRef;
 use crate::vector::ir::{
     Address, Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, TileShape,
 };
-use crate::vector::print::{Kind, SPELLINGS, class_letter, cond_name, type_name};
+use crate::vector::op::{Kind, SPELLINGS};
+use crate::vector::print::{class_letter, cond_name, type_name};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::parse::lexer::{Lexer, Token};
 

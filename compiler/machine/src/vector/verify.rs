@@ -4,33 +4,15 @@
 
 use cranelift_entity::{EntityRef, SecondaryMap};
 
-use crate::vector::ir::{
-    Binary, Block, BlockId, Class, Compare, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, Small, TileShape,
-    Unary,
-};
+use crate::vector::ir::{Block, BlockId, Class, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, TileShape};
 use crate::vector::isa::Isa;
+use crate::vector::op::MemUse;
 
 /// The integer arguments of a function that come in registers and that the encoder knows.
 pub const MAX_ARGS: usize = 4;
 
 /// Tiles of a machine that has any.
 const MAX_TILES: u8 = 8;
-
-/// Where an operation can have an operand in memory.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum MemUse {
-    Never,
-    Always,
-    /// In place of the last register operand.
-    Last,
-}
-
-/// The operands of an operation.
-pub struct Shape {
-    pub uses: &'static [Class],
-    pub dst: Option<Class>,
-    pub mem: MemUse,
-}
 
 /// Whether a function is valid on any machine.
 pub fn verify(func: &Func) -> Result<(), String> {
@@ -105,7 +87,7 @@ fn verify_args(func: &Func, params: &[Reg], args: &[Reg]) -> Result<(), String> 
 }
 
 fn verify_inst(func: &Func, inst: &Inst) -> Result<(), String> {
-    verify_immediate(inst.op)?;
+    inst.op.check_number()?;
     verify_tiles(func, inst.op)?;
     for reg in inst.mem.into_iter().flat_map(Mem::reads) {
         expect_class(func, reg, Class::Int)?;
@@ -115,13 +97,13 @@ fn verify_inst(func: &Func, inst: &Inst) -> Result<(), String> {
     {
         return Err("an address that no instruction has".into());
     }
-    let shape = shape(inst.op);
+    let shape = inst.op.shape();
     let uses = match (shape.mem, inst.mem) {
         (MemUse::Never, Some(_)) => return Err("an operand in memory is not possible".into()),
         (MemUse::Always, Some(Mem::Constant(_) | Mem::Each(_))) => {
             return Err("the operand is not a place for a vector".into());
         }
-        (_, Some(Mem::Each(_))) if lanes(inst.op).is_some_and(Lanes::is_scalar) => {
+        (_, Some(Mem::Each(_))) if inst.op.lanes().is_some_and(Lanes::is_scalar) => {
             return Err("an element for every lane of one".into());
         }
         (MemUse::Always, None) => return Err("the operand in memory is missing".into()),
@@ -139,32 +121,6 @@ fn verify_inst(func: &Func, inst: &Inst) -> Result<(), String> {
         (None, None) => Ok(()),
         (Some(_), None) => Err("has no result".into()),
         (None, Some(_)) => Err("the result is missing".into()),
-    }
-}
-
-fn verify_immediate(op: Op) -> Result<(), String> {
-    match op {
-        Op::Extract(_, one) | Op::FromGeneral(one) | Op::ToGeneral(one) if !one.is_scalar() => {
-            Err(format!("{} lanes at once", one.count()))
-        }
-        Op::Insert(lane, lanes) if usize::from(lane) >= lanes.count() => {
-            Err(format!("there is no lane {lane}"))
-        }
-        Op::FmaLane(lane, lanes) | Op::DotLane(lane, _, lanes) if usize::from(lane) * lanes.width() >= 16 => {
-            Err(format!("there is no lane {lane} in 128 bits"))
-        }
-        Op::MulAddHalves(part @ 2.., _) | Op::MulHalves(part @ 2.., _) => {
-            Err(format!("there is no part {part} of halves"))
-        }
-        Op::InsertQuarter(at @ 4.., _) => Err(format!("there is no quarter {at}")),
-        Op::LoadHalves(Small::I16 | Small::U16 | Small::F16, _) => {
-            Err("halves are widened from bytes".into())
-        }
-        Op::QuantizePair(small, adds, _) if small.bytes() != 1 || adds > 1 => {
-            Err(format!("a pair of {small:?}, {adds}"))
-        }
-        Op::ShlInt(count) | Op::ShrInt(count) if count >= 64 => Err(format!("a shift by {count}")),
-        _ => Ok(()),
     }
 }
 
@@ -196,147 +152,6 @@ fn verify_shapes(func: &Func) -> Result<(), String> {
     match func.tiles.iter().find(|shape| !fits(shape)) {
         Some(shape) => Err(format!("{shape:?}")),
         None => Ok(()),
-    }
-}
-
-/// How many lanes an operation on vectors works on.
-pub fn lanes(op: Op) -> Option<Lanes> {
-    match op {
-        Op::Ramp(lanes, _) | Op::Permute(lanes) | Op::SwapBytes(lanes) => Some(lanes),
-        Op::Splat(lanes, _) | Op::Load(lanes) | Op::Broadcast(lanes) | Op::Store(lanes) => Some(lanes),
-        Op::Binary(_, lanes) | Op::Unary(_, lanes) | Op::Compare(_, lanes) | Op::Mask(_, lanes) => {
-            Some(lanes)
-        }
-        Op::Fma(lanes) | Op::FmaNeg(lanes) | Op::MulAdd(lanes) | Op::Dot(_, lanes) | Op::Blend(lanes) => {
-            Some(lanes)
-        }
-        Op::FmaLane(_, lanes) | Op::DotLane(_, _, lanes) | Op::MulAddHalves(_, lanes) => Some(lanes),
-        Op::AddDotPairs(lanes) | Op::DotBf16(lanes) => Some(lanes),
-        Op::SplatLane(lanes) | Op::MaskNot(lanes) | Op::MaskBits(lanes) | Op::MaskOf(lanes) => Some(lanes),
-        Op::MaskWiden(lanes) | Op::MaskNarrow(lanes) | Op::Convert(_, lanes) => Some(lanes),
-        Op::LoadHalves(_, lanes) | Op::MulHalves(_, lanes) | Op::QuantizePair(_, _, lanes) => Some(lanes),
-        Op::LoadSmall(_, lanes) | Op::Pack(_, lanes) | Op::Quantize(_, lanes) | Op::Unpack(lanes) => {
-            Some(lanes)
-        }
-        Op::PackBf16(lanes) => Some(lanes),
-        Op::Saturate(_, lanes) | Op::InsertQuarter(_, lanes) | Op::Interleave(lanes) => Some(lanes),
-        Op::Insert(_, lanes) | Op::UpperHalf(lanes) | Op::FromGeneral(lanes) | Op::ToGeneral(lanes) => {
-            Some(lanes)
-        }
-        Op::Extract(..)
-        | Op::BroadcastHalf
-        | Op::LoadPart(_)
-        | Op::StorePart(_)
-        | Op::Prefetch
-        | Op::TileZero(_)
-        | Op::TileLoad(_)
-        | Op::TileStore(_)
-        | Op::TileDot(..)
-        | Op::TileDotBf16(_)
-        | Op::Frame(_)
-        | Op::Int(_)
-        | Op::LoadInt
-        | Op::LoadInt32
-        | Op::Add
-        | Op::Sub
-        | Op::Mul
-        | Op::MulHigh
-        | Op::DivInt
-        | Op::MinInt
-        | Op::MaxInt
-        | Op::AddInt(_)
-        | Op::MulInt(_)
-        | Op::ShlInt(_)
-        | Op::ShrInt(_) => None,
-    }
-}
-
-/// Whether the last register operand of an operation can be in memory instead.
-pub fn reads_mem(op: Op) -> bool {
-    shape(op).mem == MemUse::Last
-}
-
-/// What an operation reads and gives.
-pub fn shape(op: Op) -> Shape {
-    use Class::{Int, Mask, Vec};
-    use MemUse::{Always, Last, Never};
-    let (uses, dst, mem): (&'static [Class], _, _) = match op {
-        Op::Splat(..) | Op::Ramp(..) => (&[], Some(Vec), Never),
-        Op::Permute(_) => (&[Vec, Vec], Some(Vec), Last),
-        Op::Load(_) | Op::Broadcast(_) | Op::LoadSmall(..) | Op::LoadHalves(..) | Op::BroadcastHalf => {
-            (&[], Some(Vec), Always)
-        }
-        Op::Unpack(_) | Op::Pack(..) | Op::PackBf16(_) | Op::Quantize(..) | Op::Saturate(..) => {
-            (&[Vec], Some(Vec), Never)
-        }
-        Op::InsertQuarter(..) => (&[Vec], Some(Vec), Always),
-        Op::Convert(..) | Op::SwapBytes(_) | Op::Interleave(_) => (&[Vec], Some(Vec), Never),
-        Op::QuantizePair(_, 1, _) => (&[Vec, Vec, Vec], Some(Vec), Never),
-        Op::MulHalves(..) | Op::QuantizePair(..) => (&[Vec, Vec], Some(Vec), Never),
-        Op::MaskWiden(_) | Op::MaskNarrow(_) => (&[Mask], Some(Mask), Never),
-        Op::Insert(..) => (&[Vec, Vec], Some(Vec), Never),
-        Op::FromGeneral(_) => (&[Int], Some(Vec), Never),
-        Op::ToGeneral(_) => (&[Vec], Some(Int), Never),
-        Op::LoadPart(_) => (&[], Some(Int), Always),
-        Op::StorePart(_) => (&[Int], None, Always),
-        Op::Store(_) => (&[Vec], None, Always),
-        Op::Prefetch => (&[], None, Always),
-        Op::TileZero(_) | Op::TileDot(..) | Op::TileDotBf16(_) => (&[], None, Never),
-        Op::TileLoad(_) | Op::TileStore(_) => (&[Int], None, Always),
-        Op::Frame(_) => (&[], Some(Int), Never),
-        Op::Binary(op, lanes) => (&[Vec, Vec], Some(Vec), last_if(binary_reads_mem(op, lanes))),
-        Op::Unary(op, lanes) => (&[Vec], Some(Vec), last_if(unary_reads_mem(op, lanes))),
-        Op::Dot(_, lanes) | Op::AddDotPairs(lanes) | Op::DotBf16(lanes) => {
-            (&[Vec, Vec, Vec], Some(Vec), last_if(!lanes.is_scalar()))
-        }
-        Op::FmaLane(..) | Op::DotLane(..) | Op::MulAddHalves(..) => (&[Vec, Vec, Vec], Some(Vec), Never),
-        Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) => (&[Vec, Vec, Vec], Some(Vec), Last),
-        Op::Blend(_) => (&[Mask, Vec, Vec], Some(Vec), Never),
-        Op::Compare(op, lanes) => (&[Vec, Vec], Some(Mask), last_if(compare_reads_mem(op, lanes))),
-        Op::Mask(..) => (&[Mask, Mask], Some(Mask), Never),
-        Op::MaskNot(_) => (&[Mask], Some(Mask), Never),
-        Op::MaskBits(_) => (&[Mask], Some(Vec), Never),
-        Op::MaskOf(_) => (&[Vec], Some(Mask), Never),
-        Op::SplatLane(_) | Op::UpperHalf(_) | Op::Extract(..) => (&[Vec], Some(Vec), Never),
-        Op::Int(_) => (&[], Some(Int), Never),
-        Op::LoadInt | Op::LoadInt32 => (&[], Some(Int), Always),
-        Op::Add | Op::Sub | Op::Mul | Op::MulHigh | Op::DivInt | Op::MinInt | Op::MaxInt => {
-            (&[Int, Int], Some(Int), Never)
-        }
-        Op::AddInt(_) | Op::MulInt(_) | Op::ShlInt(_) | Op::ShrInt(_) => (&[Int], Some(Int), Never),
-    };
-    Shape { uses, dst, mem }
-}
-
-fn last_if(possible: bool) -> MemUse {
-    if possible { MemUse::Last } else { MemUse::Never }
-}
-
-/// An operation without a scalar form works on 128 bits, and would read past a scalar in memory.
-fn binary_reads_mem(op: Binary, lanes: Lanes) -> bool {
-    use Binary::*;
-    // With an EVEX prefix it reads whole vectors only, not an element for every lane.
-    if matches!(op, DotPairs | DotBytes | DotHalves | AddHalves | Rem | IntDiv | UnsignedDiv) {
-        return false;
-    }
-    !lanes.is_scalar() || matches!(op, Add | Sub | Mul | Div | Min | Max | Minimum | Maximum)
-}
-
-fn compare_reads_mem(op: Compare, lanes: Lanes) -> bool {
-    !lanes.is_scalar() || !matches!(op, Compare::IntEq | Compare::IntGt)
-}
-
-fn unary_reads_mem(op: Unary, lanes: Lanes) -> bool {
-    match op {
-        Unary::Sqrt | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest => true,
-        Unary::ToInt | Unary::ToIntNearest | Unary::FromInt => !lanes.is_scalar(),
-        // AVX2 shifts by a constant only what is in a register.
-        Unary::Shl(_)
-        | Unary::ShrArith(_)
-        | Unary::Shr(_)
-        | Unary::ShrArithHalves(_)
-        | Unary::ShrHalves(_)
-        | Unary::RoundBf16 => false,
     }
 }
 

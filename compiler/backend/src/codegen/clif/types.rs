@@ -7,7 +7,6 @@ use cranelift_entity::{EntityRef, SecondaryMap};
 
 use onnxc_machine::vector::ir::{Binary, Class, Compare, Convert, End, Func, Inst, Lanes, Op, Reg, Unary};
 use onnxc_machine::vector::isa::Isa;
-use onnxc_machine::vector::verify;
 
 pub struct Types {
     of: SecondaryMap<Reg, Option<Type>>,
@@ -105,7 +104,7 @@ fn result_lanes(op: Op) -> Option<Lanes> {
         Op::Pack(..) | Op::Quantize(..) => Some(Lanes::X4),
         Op::Convert(Convert::Narrow | Convert::DoubleToInt | Convert::Truncate, lanes)
         | Op::MaskNarrow(lanes) => Some(lanes.narrow()),
-        _ => verify::lanes(op),
+        _ => op.lanes(),
     }
 }
 

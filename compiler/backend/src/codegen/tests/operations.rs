@@ -6,13 +6,14 @@ use crate::codegen::clif;
 use crate::codegen::isa::{Opt, isa};
 use onnxc_machine::target::Target;
 use onnxc_machine::vector::ir::{Block, Class, Compare, Convert, End, Func, Inst, Lanes, Mem, Op, Reg};
-use onnxc_machine::vector::print::SPELLINGS;
-use onnxc_machine::vector::verify::{MemUse, check, lanes, shape, verify};
+use onnxc_machine::vector::op::MemUse;
+use onnxc_machine::vector::op::SPELLINGS;
+use onnxc_machine::vector::verify::{check, verify};
 
 /// A function of this operation on operands that are loaded; the last one is read from memory by the operation itself, or
 /// not.
 fn function_of(op: Op, in_memory: bool) -> Func {
-    let (shape, lanes) = (shape(op), lanes(op).unwrap());
+    let (shape, lanes) = (op.shape(), op.lanes().unwrap());
     let mut func = Func::default();
     let base = func.regs.push(Class::Int);
     let mut insts = vec![];
@@ -62,9 +63,9 @@ fn what_a_machine_has_is_emitted() {
         let (mut emitted, mut missing) = (0, vec![]);
         let ops = SPELLINGS.iter().flat_map(|one| Lanes::ALL.map(|lanes| (one.op)(lanes, 0)));
         // Without vectors a pair is moved as one element, and there is nothing else that selection does with it.
-        let asked = |op: Op| lanes(op).is_some_and(|lanes| lanes.is_scalar() || machine.has_vectors());
+        let asked = |op: Op| op.lanes().is_some_and(|lanes| lanes.is_scalar() || machine.has_vectors());
         for op in ops.filter(|&op| asked(op) && machine.has(op)) {
-            let in_memory = [false, true].into_iter().take(1 + usize::from(shape(op).mem == MemUse::Last));
+            let in_memory = [false, true].into_iter().take(1 + usize::from(op.shape().mem == MemUse::Last));
             for func in in_memory.map(|in_memory| function_of(op, in_memory)) {
                 let found = verify(&func)
                     .and_then(|()| check(&func, machine))

@@ -7,7 +7,6 @@ use onnxc_machine::vector::ir::{
     Address, Binary, Compare, Convert, End, Inst, Lanes, Logic, Mem, Op, Operand, Small, Unary,
 };
 use onnxc_machine::vector::isa::Isa;
-use onnxc_machine::vector::verify::lanes;
 
 /// Collects the words of a block.
 pub struct Emitter<'p> {
@@ -337,7 +336,7 @@ impl Emitter<'_> {
     }
 
     fn vector(&mut self, op: Op, operands: &Operands, d: u8) -> Emitted {
-        let lanes = lanes(op);
+        let lanes = op.lanes();
         let used = |at: usize| operands.vector(at);
         match op {
             Op::Splat(lanes, bits) => self.constant(lanes, bits, d),

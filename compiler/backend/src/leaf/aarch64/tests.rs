@@ -6,9 +6,10 @@ use onnxc_machine::testing::runner::Runner;
 use onnxc_machine::vector::interp;
 use onnxc_machine::vector::ir::*;
 use onnxc_machine::vector::isa::Isa;
+use onnxc_machine::vector::op::MemUse;
+use onnxc_machine::vector::op::{Kind, SPELLINGS};
 use onnxc_machine::vector::parse::parse;
-use onnxc_machine::vector::print::{Kind, SPELLINGS};
-use onnxc_machine::vector::verify::{self, MemUse, lanes};
+use onnxc_machine::vector::verify;
 
 /// With all that processors have for narrow types.
 const NARROW: Isa = Isa { dot: Some(Signs::SIGNED), has_bf16: true, ..Isa::NEON };
@@ -247,7 +248,7 @@ fn function(op: Op, lanes: Lanes, in_memory: bool) -> Func {
             push(&mut func, Op::LoadInt, Some(Class::Int), &[], Some(Mem::at(args[0], 8 * at))).unwrap()
         })
         .collect();
-    let shape = verify::shape(op);
+    let shape = op.shape();
     let mut uses = vec![];
     for (at, class) in shape.uses.iter().enumerate() {
         let from = Some(Mem::at(pointers[at], 0));
@@ -328,7 +329,7 @@ fn every_operation_as_the_machine_does_it() {
     for (kind, op) in ops {
         let lanes = match op {
             Op::Extract(_, one) => one,
-            _ => lanes(op).unwrap_or(Lanes::X1),
+            _ => op.lanes().unwrap_or(Lanes::X1),
         };
         // Its divisor is neither 0 nor -1: below.
         if op == Op::DivInt {

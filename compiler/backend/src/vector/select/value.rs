@@ -8,7 +8,6 @@ use onnxc_ir::interp;
 use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 use onnxc_loops::{Expr, Index};
 use onnxc_machine::vector::ir::{Binary, Class, Compare, Convert, Lanes, Logic, Mem, Op, Reg, Unary};
-use onnxc_machine::vector::verify::shape;
 
 /// How values of an element type are held in lanes: integers of less than 32 bits as i32, floats of 16 bits and less as f32,
 /// bools as masks, complex numbers as their bits.
@@ -575,5 +574,5 @@ impl Select<'_> {
 }
 
 fn result_class(op: Op) -> Class {
-    shape(op).dst.unwrap_or(Class::Vec)
+    op.shape().dst.unwrap_or(Class::Vec)
 }

@@ -5,7 +5,6 @@ use crate::leaf::alloc::{Location, SLOT_BYTES};
 use iced_x86::{MemoryOperand, Register};
 use onnxc_machine::vector::ir::{Address, Inst, Lanes, Mem};
 use onnxc_machine::vector::isa::Isa;
-use onnxc_machine::vector::verify::lanes;
 
 /// A last operand, which can be in memory.
 #[derive(Clone, Copy)]
@@ -33,7 +32,7 @@ impl<'a> Operands<'a> {
         let mem = match inst.mem {
             Some(Mem::At(address)) => Some(in_memory(address, rest, false)?),
             Some(Mem::Each(address)) => Some(in_memory(address, rest, true)?),
-            Some(Mem::Constant(bits)) => Some(pool.operand(bits, isa, lanes(inst.op).unwrap_or(Lanes::X1))),
+            Some(Mem::Constant(bits)) => Some(pool.operand(bits, isa, inst.op.lanes().unwrap_or(Lanes::X1))),
             None => None,
         };
         Ok(Operands { uses, mem, dst: inst.dst.and(rest.last().copied()), temps })

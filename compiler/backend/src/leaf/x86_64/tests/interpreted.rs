@@ -2,8 +2,9 @@
 
 use super::*;
 use onnxc_machine::vector::interp;
-use onnxc_machine::vector::print::{Kind, SPELLINGS};
-use onnxc_machine::vector::verify::{self, MemUse, lanes};
+use onnxc_machine::vector::op::MemUse;
+use onnxc_machine::vector::op::{Kind, SPELLINGS};
+use onnxc_machine::vector::verify;
 
 /// Bits of numbers, to fill lanes of any width: small ones and large ones, edges, infinities, NaN.
 fn numbers(seed: u64, width: usize) -> Vec<u8> {
@@ -59,7 +60,7 @@ fn function(op: Op, lanes: Lanes, isa: Isa, in_memory: bool) -> Func {
     let (mut b, [buffers, ..]) = Build::new();
     let whole = if isa.vector_bytes == 64 { Lanes::X16 } else { Lanes::X8 };
     let pointers = [0, 8, 16, 24, 32].map(|disp| b.load_int(buffers, disp));
-    let shape = verify::shape(op);
+    let shape = op.shape();
     let mut uses = Vec::new();
     for (at, class) in shape.uses.iter().enumerate() {
         uses.push(match class {
@@ -148,7 +149,7 @@ fn every_operation_as_the_machine_does_it() {
         for (kind, op) in ops {
             let lanes = match op {
                 Op::Extract(_, one) => one,
-                _ => lanes(op).unwrap_or(Lanes::X1),
+                _ => op.lanes().unwrap_or(Lanes::X1),
             };
             // Quotients have operands of their own, below.
             if op == Op::DivInt {

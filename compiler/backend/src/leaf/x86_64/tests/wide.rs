@@ -142,12 +142,8 @@ fn compare(op: impl Fn(Lanes) -> Op, arity: usize, evex_only: bool, model: impl 
             for (form, last) in lasts.into_iter().enumerate() {
                 let possible = match form {
                     0 => true,
-                    1 => onnxc_machine::vector::verify::reads_mem(op),
-                    _ => {
-                        onnxc_machine::vector::verify::reads_mem(op)
-                            && platform.isa.evex()
-                            && lanes != Lanes::D1
-                    }
+                    1 => op.reads_mem(),
+                    _ => op.reads_mem() && platform.isa.evex() && lanes != Lanes::D1,
                 };
                 if !possible {
                     continue;
