@@ -1,5 +1,6 @@
-/* Traced runs of two models, one of them with bodies. `trace MODEL print` prints the events of a run; `short` has structs that end before the
- * trace; `cancel` ends a run from its trace; `file FILE` records runs on two threads by the runtime. */
+/* Traced runs of three models: one with bodies, one that ends with copies. `trace MODEL print` prints the events of a run; `short` has structs
+ * that end before the trace; `cancel` ends a run from its trace; `late` cancels it between its copies, where it does not end any more;
+ * `file FILE` records runs on two threads by the runtime. */
 #include <onnxc.h>
 
 #include <stdio.h>
@@ -7,11 +8,12 @@
 
 extern const onnxc_model *digits_model(void);
 extern const onnxc_model *nested_model(void);
+extern const onnxc_model *copies_model(void);
 
 enum { MOST = 8, BYTES = 4096 };
 
 static int32_t cancel;
-static int steps, ends_at = -1;
+static int steps, ends_at = -1, late;
 
 static int fail(const char *what) {
     fprintf(stderr, "%s\n", what);
@@ -23,7 +25,7 @@ static void print(void *context, int32_t event, int64_t number, const char *kern
         fail("another context");
     }
     printf("%d %d %s|%s\n", (int)event, (int)number, kernel, nodes);
-    if ((event == ONNXC_STEP || event == ONNXC_ENTER) && ++steps == ends_at) {
+    if ((event == ONNXC_STEP || event == ONNXC_ENTER) && (++steps == ends_at || (late && strcmp(kernel, "copy") == 0))) {
         cancel = 1;
     }
 }
@@ -76,7 +78,7 @@ int main(int argc, char **argv) {
     if (argc < 3) {
         return fail("trace MODEL MODE");
     }
-    model = strcmp(argv[1], "nested") == 0 ? nested_model() : digits_model();
+    model = strcmp(argv[1], "nested") == 0 ? nested_model() : strcmp(argv[1], "copies") == 0 ? copies_model() : digits_model();
     if (run(model, NULL) != ONNXC_OK) {
         return fail("a run without options fails");
     }
@@ -121,6 +123,13 @@ int main(int argc, char **argv) {
             return fail("a run is not cancelled");
         }
         return 0;
+    }
+    if (strcmp(argv[2], "late") == 0) {
+        late = 1;
+        if (run(model, &options) != ONNXC_OK || message[0] != 0 || cancel != 1) {
+            return fail("a run ends between its copies");
+        }
+        return memcmp(plain, memory, sizeof memory) == 0 ? 0 : fail("a copy is missing");
     }
     if (strcmp(argv[2], "file") == 0 && argc == 4) {
         onnxc_trace *trace = onnxc_trace_create(0);

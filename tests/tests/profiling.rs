@@ -7,8 +7,10 @@ use std::process::Command;
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ObjectSymbol};
+use onnxc_proto::build::{self, node};
 use onnxc_tests::object::{include_dir, must, runtime, source};
 use onnxc_tests::scaling::FAMILIES;
+use prost::Message;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
 
@@ -194,9 +196,23 @@ fn has(program: &str) -> bool {
     found
 }
 
-/// A program that runs both models, with line tables.
+/// A model that ends with two copies of its input.
+fn copies(folder: &Path) -> PathBuf {
+    let path = folder.join("copies.onnx");
+    let value = |name: &str| build::f32_value(name, &["2", "3"]);
+    let nodes = vec![
+        node("Tanh", &["x"], &["y"]),
+        node("Identity", &["x"], &["first"]),
+        node("Identity", &["x"], &["second"]),
+    ];
+    let graph = build::graph(vec![value("x")], nodes, ["y", "first", "second"].map(value).to_vec());
+    std::fs::write(&path, build::model(17, graph).encode_to_vec()).unwrap();
+    path
+}
+
+/// A program that runs the models, with line tables.
 fn program(folder: &Path, flags: &[&str]) -> PathBuf {
-    for (name, model) in [("digits", digits()), ("nested", nested(folder))] {
+    for (name, model) in [("digits", digits()), ("nested", nested(folder)), ("copies", copies(folder))] {
         let mut onnxc = Command::new(ONNXC);
         onnxc.current_dir(folder).arg(model).args(["--name", name, "-o", &format!("{name}.o")]);
         must(onnxc.args(flags));
@@ -204,7 +220,8 @@ fn program(folder: &Path, flags: &[&str]) -> PathBuf {
     let program = folder.join("trace");
     let mut cc = Command::new("cc");
     cc.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-pthread", "-I"]).arg(include_dir());
-    cc.arg(source("trace.c")).args([folder.join("digits.o"), folder.join("nested.o")]).arg(runtime());
+    cc.arg(source("trace.c")).args(["digits.o", "nested.o", "copies.o"].map(|name| folder.join(name)));
+    cc.arg(runtime());
     must(cc.args(["-ldl", "-lm", "-o"]).arg(&program));
     program
 }
@@ -278,7 +295,8 @@ fn a_trace_is_informed_of_every_step() {
     assert_eq!(found[found.len() - 1], (RUN_END, 0, "digits".into(), text));
     let host =
         stdout(Command::new(ONNXC).arg(digits()).args(["--emit", "host", "--name", "digits", "-o", "-"]));
-    let listed = host.lines().filter(|line| line.trim_start().starts_with("step ")).count();
+    let is_step = |line: &&str| line.trim_start().trim_start_matches("unpolled_").starts_with("step ");
+    let listed = host.lines().filter(is_step).count();
     assert!(listed >= 3 && steps.len() == listed, "{found:?}");
     for (at, step) in steps.iter().enumerate() {
         assert_eq!((step.0, step.1), (STEP, at as i64), "{found:?}");
@@ -309,6 +327,11 @@ fn a_trace_is_informed_of_every_step() {
         );
         assert_eq!(kinds.iter().filter(|kind| [STEP, ENTER].contains(kind)).count(), 2, "{kinds:?}");
     }
+    // Copies at the end are steps, between which no run ends: states would be old and new ones.
+    let found = events(&program, "copies", "late");
+    let kernels: Vec<&str> =
+        found.iter().filter(|event| event.0 == STEP).map(|event| event.2.as_str()).collect();
+    assert_eq!(kernels[kernels.len() - 2..], ["copy", "copy"], "{found:?}");
     let json = folder.path().join("trace.json");
     for (model, flags) in [("digits", 3), ("nested", 3)] {
         must(Command::new(&program).args([model, "file"]).arg(&json));

@@ -539,6 +539,14 @@ impl Writer<'_, '_, '_, '_> {
         )
     }
 
+    /// Where the flag is set: informs a caller that traces the run of an event, and goes on.
+    fn inform(&mut self, event: &str) {
+        let (options, cancel) = (self.options(), self.cancel());
+        self.line(&format!("if (*(const volatile int32_t *){} != 0) {{", paren(&cancel)));
+        self.line(&format!("    (void)ox_trace({options}, {event});"));
+        self.line("}");
+    }
+
     /// Where the flag is set: informs a caller that traces the run of an event, and leaves if the run is cancelled.
     fn look(&mut self, event: &str) -> Result<()> {
         self.unit.uses_message = true;
@@ -827,23 +835,20 @@ impl Writer<'_, '_, '_, '_> {
                 }
                 self.fail_if(&condition, *status, template, &numbers);
             }
-            Op::Step { number, what: Some(what) } => {
-                let text =
-                    format!("{}, {number}, {}, {}", what.event(), string(&what.kernel), string(&what.nodes));
-                self.look(&text)?;
+            Op::Step { number, polls, what: Some(what) } => {
+                let texts = format!("{number}, {}, {}", string(&what.kernel), string(&what.nodes));
+                match polls {
+                    true => self.look(&format!("{}, {texts}", what.event()))?,
+                    false => self.inform(&format!("{} | OX_UNPOLLED, {texts}", what.event())),
+                }
             }
+            Op::Step { polls: false, .. } => {}
             Op::Poll if self.program().is_traced() => self.look("OX_NO_EVENT, 0, NULL, NULL")?,
             Op::Event(event, number) => {
-                let (options, cancel) = (self.options(), self.cancel());
                 let number = self.long(*number);
                 let name =
                     if *event == Event::Leave { "\"\"".to_string() } else { string(&self.program().name) };
-                self.line(&format!("if (*(const volatile int32_t *){} != 0) {{", paren(&cancel)));
-                self.line(&format!(
-                    "    (void)ox_trace({options}, {}, {number}, {name}, \"\");",
-                    event.number()
-                ));
-                self.line("}");
+                self.inform(&format!("{}, {number}, {name}, \"\"", event.number()));
             }
             Op::Poll | Op::Step { .. } => {
                 let cancel = self.cancel();
@@ -1188,6 +1193,9 @@ static OX_UNUSED void ox_message(const onnxc_options *options, const char *text,
 /* The event of a poll, which no trace is informed of. */
 #define OX_NO_EVENT (-1)
 
+/* Beside an event at which the run does not end, though it is cancelled. */
+#define OX_UNPOLLED 8
+
 /* Whether the caller traces the run. */
 static inline OX_UNUSED int ox_is_traced(const onnxc_options *options) {
     return options->struct_size >= sizeof(onnxc_options) && options->trace != NULL;
@@ -1204,13 +1212,14 @@ static inline OX_UNUSED const void *ox_flag(const onnxc_options *options, const 
 
 /* Fails where the run is cancelled and the event is one at which it may end, else informs a caller that traces it. */
 static OX_UNUSED int32_t ox_trace(const onnxc_options *options, int32_t event, int64_t number, const char *kernel, const char *nodes) {
+    const int32_t kind = event == OX_NO_EVENT ? event : event & ~OX_UNPOLLED;
     const int may_end = event == OX_NO_EVENT || event == ONNXC_STEP || event == ONNXC_ENTER;
     if (may_end && options->cancel != NULL && *options->cancel != 0) {
         ox_message(options, "cancelled by the caller", NULL);
         return ONNXC_CANCELLED;
     }
     if (event != OX_NO_EVENT && ox_is_traced(options)) {
-        options->trace(options->trace_context, event, number, kernel, nodes);
+        options->trace(options->trace_context, kind, number, kernel, nodes);
     }
     return 0;
 }

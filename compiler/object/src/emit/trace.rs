@@ -12,20 +12,31 @@ use crate::emit::object::{SET_WORD, Unit};
 use crate::host::abi::{event, options, status};
 use onnxc_ir::error::Result;
 
-/// Bits of a code, below the number that goes with the event.
+/// Bits of an event in a code.
 const EVENT_BITS: i64 = 3;
 
 /// The event of a poll, which no trace is informed of.
 const NONE: i64 = 7;
 
+/// The bit of a code that says that the run does not end here.
+const UNPOLLED: i64 = 1 << EVENT_BITS;
+
+/// Bits of a code below the number that goes with the event.
+const CODE_BITS: i64 = EVENT_BITS + 1;
+
 /// An event with its number, as the routine takes them.
 pub(super) fn code_of(event: Option<i64>, number: i64) -> i64 {
-    number << EVENT_BITS | event.unwrap_or(NONE)
+    number << CODE_BITS | event.unwrap_or(NONE)
+}
+
+/// The code of an event at which the run does not end, though it is cancelled.
+pub(super) fn unpolled_code_of(event: i64, number: i64) -> i64 {
+    code_of(Some(event), number) | UNPOLLED
 }
 
 /// The code of an event with a number that only the run knows.
 pub(super) fn code_with(code: &mut Code<'_>, event: i64, number: Value) -> Value {
-    let number = code.b.ins().ishl_imm_u(number, EVENT_BITS);
+    let number = code.b.ins().ishl_imm_u(number, CODE_BITS);
     code.b.ins().bor_imm_s(number, event)
 }
 
@@ -70,10 +81,10 @@ fn body(code: &mut Code<'_>, message: FuncId, cancelled: i64) {
     let zeros = code.data_addr(text, true);
     let event = code.b.ins().band_imm_s(given_code, (1 << EVENT_BITS) - 1);
     // What a run does not end at.
-    let passive =
-        [event::RUN_BEGIN, event::RUN_END, event::LEAVE].into_iter().fold(0, |bits, at| bits | 1 << at);
-    let bits = code.int(passive);
-    let bit = code.b.ins().ushr(bits, event);
+    let passive = [event::RUN_BEGIN, event::RUN_END, event::LEAVE].into_iter().chain(UNPOLLED..2 * UNPOLLED);
+    let bits = code.int(passive.fold(0, |bits, at| bits | 1 << at));
+    let kind = code.b.ins().band_imm_s(given_code, (1 << CODE_BITS) - 1);
+    let bit = code.b.ins().ushr(bits, kind);
     let bit = code.b.ins().band_imm_s(bit, 1);
     code.branch(bit, inform, look);
 
@@ -98,7 +109,7 @@ fn body(code: &mut Code<'_>, message: FuncId, cancelled: i64) {
 
     code.b.switch_to_block(call);
     let context = code.load64(options, options::TRACE_CONTEXT);
-    let number = code.b.ins().sshr_imm_u(given_code, EVENT_BITS);
+    let number = code.b.ins().sshr_imm_u(given_code, CODE_BITS);
     let event = code.b.ins().ireduce(types::I32, event);
     let [kernel, nodes] = [params[2], params[3]].map(|offset| code.b.ins().iadd(zeros, offset));
     let words = [types::I64, types::I32, types::I64, types::I64, types::I64];

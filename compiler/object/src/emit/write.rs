@@ -296,11 +296,12 @@ impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
                 self.fail_if(condition, *status, template, &numbers)?;
             }
             Op::Poll => self.poll()?,
-            Op::Step { number, what } => {
+            Op::Step { number, polls, what } => {
                 self.code.b.set_srcloc(location(*number));
                 match what {
-                    Some(what) => self.trace_step(*number, what)?,
-                    None => self.poll()?,
+                    Some(what) => self.trace_step(*number, *polls, what)?,
+                    None if *polls => self.poll()?,
+                    None => {}
                 }
             }
             Op::Event(event, number) => self.trace_event(*event, *number)?,

@@ -292,11 +292,13 @@ impl<'p, 'k> Machine<'p, 'k> {
                 }
             }
             Op::Poll | Op::Step { .. } => {
-                let cancel = self.address(a, Address::Cancel)?;
-                if self.memory.load(Type::I32, cancel)? != 0 {
-                    return self.fail(a, status::CANCELLED, "cancelled by the caller", &[]);
+                if !matches!(op, Op::Step { polls: false, .. }) {
+                    let cancel = self.address(a, Address::Cancel)?;
+                    if self.memory.load(Type::I32, cancel)? != 0 {
+                        return self.fail(a, status::CANCELLED, "cancelled by the caller", &[]);
+                    }
                 }
-                if let Op::Step { number, what: Some(what) } = op {
+                if let Op::Step { number, what: Some(what), .. } = op {
                     self.trace(a, (what.event(), *number))?;
                 }
             }

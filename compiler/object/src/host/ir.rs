@@ -506,9 +506,10 @@ pub enum Op {
         begin: Value,
         end: Value,
     },
-    /// Polls; then a step of this number begins.
+    /// A step of this number begins. Before it, where `polls`, the run leaves where the caller's flag says so.
     Step {
         number: i64,
+        polls: bool,
         what: Option<Traced>,
     },
     /// Informs a caller that traces its runs, with the number that goes with it.

@@ -320,8 +320,8 @@ impl Program {
             Op::Return(result) => format!("return {result}"),
             Op::Kernel(kernel, buffers) => format!("kernel {kernel}({})", list(buffers)),
             Op::Job { job, begin, end } => format!("job {job}, {begin}, {end}"),
-            Op::Step { number, what } => {
-                let mut text = format!("step {number}");
+            Op::Step { number, polls, what } => {
+                let mut text = format!("{} {number}", if *polls { "step" } else { "unpolled_step" });
                 if let Some(Traced { has_bodies, kernel, nodes }) = what {
                     let _ = write!(text, ", {}, {kernel:?}, {nodes:?}", spelled(&TRACED, *has_bodies));
                 }

@@ -4,6 +4,7 @@ use cranelift_codegen::ir::{Value, types};
 
 use super::Writer;
 use super::leave::STATUS;
+use crate::emit::func::Code;
 use crate::emit::trace;
 use crate::host::ir::{Address, Event, Frame, FrameField, FunctionKind, Operand, Place, Traced, Type};
 use crate::host::lower::internal;
@@ -13,10 +14,14 @@ use onnxc_ir::error::Result;
 type Texts<'t> = (&'t str, &'t str);
 
 impl Writer<'_, '_, '_> {
-    pub(super) fn trace_step(&mut self, number: i64, what: &Traced) -> Result<()> {
+    pub(super) fn trace_step(&mut self, number: i64, polls: bool, what: &Traced) -> Result<()> {
         let cancel = self.address(Address::Cancel)?;
         let flag = self.code.load(types::I32, cancel, 0);
-        self.look(flag, trace::code_of(Some(what.event()), number), (&what.kernel, &what.nodes))
+        let texts: Texts = (&what.kernel, &what.nodes);
+        match polls {
+            true => self.look(flag, trace::code_of(Some(what.event()), number), texts),
+            false => self.inform(flag, texts, |code| code.int(trace::unpolled_code_of(what.event(), number))),
+        }
     }
 
     /// Leaves where the caller has cancelled the run; of an object that can be traced.
@@ -43,13 +48,24 @@ impl Writer<'_, '_, '_> {
         let own = matches!(self.function.kind, FunctionKind::Run).then(|| Frame::from_u32(0));
         let cancel = self.load(Place::Frame(own, FrameField::Cancel))?;
         let flag = self.code.load(types::I32, cancel, 0);
+        let number = self.operand(number, Type::I64)?;
+        let name = self.program.name.clone();
+        let texts = if event == Event::Leave { ("", "") } else { (name.as_str(), "") };
+        self.inform(flag, texts, |code| trace::code_with(code, event.number(), number))
+    }
+
+    /// Where the flag is set: informs the caller, and goes on.
+    fn inform(
+        &mut self,
+        flag: Value,
+        texts: Texts<'_>,
+        code: impl FnOnce(&mut Code<'_>) -> Value,
+    ) -> Result<()> {
         let (set, next) = (self.code.cold_block(), self.code.block());
         self.code.branch(flag, set, next);
         self.code.b.switch_to_block(set);
-        let number = self.operand(number, Type::I64)?;
-        let code = trace::code_with(self.code, event.number(), number);
-        let name = self.program.name.clone();
-        self.call_trace(code, if event == Event::Leave { ("", "") } else { (&name, "") })?;
+        let code = code(self.code);
+        self.call_trace(code, texts)?;
         self.code.jump(next, &[]);
         self.code.b.switch_to_block(next);
         Ok(())

@@ -238,11 +238,9 @@ impl<'p> StepWriter<'_, 'p> {
     fn step(&mut self, work: &Work<'p>) -> Result<()> {
         let number = work.number as i64;
         // A run does not end where some states are replaced and others are not; what is copied at the end may be states.
-        let begun =
-            matches!(work.step, Step::Copy { .. }) || self.replaces.is_some_and(|first| work.at > first);
-        if !begun {
-            self.b.effect(Op::Step { number, what: self.calls.trace.then(|| work.traced.clone()) });
-        }
+        let polls =
+            !matches!(work.step, Step::Copy { .. }) && self.replaces.is_none_or(|first| work.at <= first);
+        self.b.effect(Op::Step { number, polls, what: self.calls.trace.then(|| work.traced.clone()) });
         match work.step {
             Step::Run(id) => self.run(*id)?,
             Step::Copy { from, output } => {

@@ -130,14 +130,15 @@ impl ProgramParser<'_> {
                 Op::Call(FuncId::new(number), self.operands()?)
             }
             "return" => Op::Return(self.operand()?),
-            "step" => {
+            "step" | "unpolled_step" => {
+                let polls = name == "step";
                 let (number, mut what) = (self.lexer.integer()?, None);
                 if self.lexer.eat_punct(",")? {
                     let has_bodies = self.item(&TRACED, "a kind of step")?;
                     what =
                         Some(Traced { has_bodies, kernel: self.next_string()?, nodes: self.next_string()? });
                 }
-                Op::Step { number, what }
+                Op::Step { number, polls, what }
             }
             "event" => {
                 let event = self.item(&EVENTS, "an event")?;

@@ -265,7 +265,10 @@ impl<'p> Blocks<'p> {
 
 /// Whether an operation may leave with a status, the slots being as before it.
 fn may_fail(op: &Op) -> bool {
-    matches!(op, Op::FailIf { .. } | Op::Poll | Op::Step { .. } | Op::Allocate { .. } | Op::Grow { .. })
+    matches!(
+        op,
+        Op::FailIf { .. } | Op::Poll | Op::Step { polls: true, .. } | Op::Allocate { .. } | Op::Grow { .. }
+    )
 }
 
 /// Whether the slots may be others behind an operation.

@@ -64,7 +64,7 @@ impl Order<'_> {
     }
 
     fn checks(&self, op: &Op) -> bool {
-        matches!(op, Op::FailIf { .. } | Op::Poll | Op::Step { .. })
+        matches!(op, Op::FailIf { .. } | Op::Poll | Op::Step { polls: true, .. })
             || matches!(op, Op::Call(..)) && !self.is_steps(op)
     }
 
