@@ -5,7 +5,6 @@ mod codes64;
 #[cfg(all(test, target_arch = "x86_64", unix))]
 pub mod emulator;
 pub mod encode;
-mod forms;
 pub(super) mod registers;
 mod small;
 #[cfg(all(test, target_arch = "x86_64", unix))]

@@ -1,7 +1,6 @@
 //! Instructions of the vector IR to instructions of the machine.
 
-use super::super::codes;
-use super::super::forms::{self, Form, UnaryForm, code};
+use super::super::codes::{self, Form, UnaryForm, code};
 use super::operand::{Operands, Source, address, general, lower, slot, vector};
 use super::{Pool, text};
 use crate::leaf::alloc::{Action, Location};
@@ -163,25 +162,25 @@ impl<'a> Emitter<'a> {
             }
             Op::Binary(op, lanes) => {
                 let (a, b) = (operands.vector(0, lanes)?, operands.source(1, lanes)?);
-                self.three(forms::binary(op, isa, lanes), vector(result, lanes)?, a, b)
+                self.three(codes::binary(op, isa, lanes), vector(result, lanes)?, a, b)
             }
             Op::Compare(op, lanes) => {
                 let (a, b) = (operands.vector(0, lanes)?, operands.source(1, lanes)?);
-                self.three(forms::compare(op, isa, lanes), vector(result, lanes)?, a, b)
+                self.three(codes::compare(op, isa, lanes), vector(result, lanes)?, a, b)
             }
             Op::Mask(op, lanes) => {
                 let (a, b) = (operands.vector(0, lanes)?, operands.source(1, lanes)?);
-                self.three(forms::logic(op, isa, lanes), vector(result, lanes)?, a, b)
+                self.three(codes::logic(op, isa, lanes), vector(result, lanes)?, a, b)
             }
             Op::MaskNot(lanes) => self.mask_not(lanes, vector(result, lanes)?, operands.vector(0, lanes)?),
             Op::MaskBits(lanes) => {
-                self.two((forms::mask_bits(lanes), None), vector(result, lanes)?, operands.source(0, lanes)?)
+                self.two((codes::mask_bits(lanes), None), vector(result, lanes)?, operands.source(0, lanes)?)
             }
             Op::MaskOf(lanes) => {
-                self.two((forms::mask_of(lanes), None), vector(result, lanes)?, operands.source(0, lanes)?)
+                self.two((codes::mask_of(lanes), None), vector(result, lanes)?, operands.source(0, lanes)?)
             }
             Op::Unary(op, lanes) => {
-                let (form, a) = (forms::unary(op, isa, lanes), operands.source(0, lanes)?);
+                let (form, a) = (codes::unary(op, isa, lanes), operands.source(0, lanes)?);
                 self.unary(form, lanes, vector(result, lanes)?, a)
             }
             Op::Fma(lanes) | Op::FmaNeg(lanes) => {

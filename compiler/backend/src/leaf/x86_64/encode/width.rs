@@ -2,7 +2,6 @@
 //! elements in memory.
 
 use super::super::codes;
-use super::super::forms;
 use super::super::small;
 use super::emitter::{Emitted, Emitter};
 use super::operand::{Operands, Source, general, lower, vector};
@@ -103,7 +102,7 @@ impl Emitter<'_> {
     }
 
     fn convert(&mut self, convert: Convert, lanes: Lanes, result: Location, operands: &Operands) -> Emitted {
-        let (code, from, to) = forms::convert(convert, self.isa, lanes);
+        let (code, from, to) = codes::convert(convert, self.isa, lanes);
         self.two((code, None), vector(result, to)?, operands.source(0, from)?)
     }
 
