@@ -83,6 +83,11 @@ pub fn calls_runtime(object: &[u8]) -> bool {
     runtime::is_called_by(object)
 }
 
+/// C code that a library needs whose objects call the runtime, for those who link it by other means: it calls that of this process.
+pub fn runtime_calls() -> String {
+    runtime::source()
+}
+
 /// `source`: C code to be part of the library.
 fn run_linker(objects: &[PathBuf], libraries: &[PathBuf], library: &Path, source: &str) -> Result<()> {
     let driver =

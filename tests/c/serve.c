@@ -21,7 +21,7 @@
 #include <fcntl.h>
 #include <io.h>
 #include <windows.h>
-#else
+#elif !defined(__wasi__)
 #include <sys/mman.h>
 #include <unistd.h>
 #endif
@@ -135,6 +135,27 @@ static int protect_pages(unsigned char *pages, size_t bytes, int may_write) {
 static void give_pages(unsigned char *pages, size_t bytes) {
     (void)bytes;
     VirtualFree(pages, 0, MEM_RELEASE);
+}
+#elif defined(__wasi__)
+/* Nothing protects memory here; what is written around buffers still shows. */
+static size_t page_bytes(void) {
+    return 4096;
+}
+
+static unsigned char *take_pages(size_t bytes) {
+    return aligned_alloc(page_bytes(), bytes);
+}
+
+static int protect_pages(unsigned char *pages, size_t bytes, int may_write) {
+    (void)pages;
+    (void)bytes;
+    (void)may_write;
+    return 1;
+}
+
+static void give_pages(unsigned char *pages, size_t bytes) {
+    (void)bytes;
+    free(pages);
 }
 #else
 static size_t page_bytes(void) {

@@ -1,12 +1,12 @@
-"""Models as C on Cortex-M boards that QEMU has: whether they are right, flash, RAM and instructions.
+"""Models as C on boards of Cortex-M and RV32 that QEMU has: whether they are right, flash, RAM and instructions.
 
-Each model with its first set of test data is compiled by `onnxc --emit c` and arm-none-eabi-gcc into a program without an operating system,
-which runs one inference. Flash is code and constants that the model adds to a program; RAM is workspace, inputs, outputs and the stack of
-the run; instructions are those of QEMU (`-icount`), by the board's timer.
+Each model with its first set of test data is compiled by `onnxc --emit c` and gcc into a program without an operating system or a C
+library, which runs one inference. Flash is code and constants that the model adds to a program; RAM is workspace, inputs, outputs and the stack of
+the run; instructions are those of QEMU (`-icount`), by the board's timer or its counter of instructions.
 
     python microcontrollers.py --onnxc ONNXC [--board NAME ...] MODEL.onnx ...
 
-Debian: gcc-arm-none-eabi, libnewlib-arm-none-eabi, qemu-system-arm.
+Debian: gcc-arm-none-eabi, libnewlib-arm-none-eabi, qemu-system-arm; gcc-riscv64-unknown-elf, qemu-system-misc.
 """
 
 import argparse
@@ -28,7 +28,12 @@ BOARDS = {
     "M4F": ("mps2-an386", "thumbv7em-none-eabi", "cortex-m4", ["-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"], (0x0, 0x20000000)),
     "M7": ("mps2-an500", "thumbv7em-none-eabi", "cortex-m7", ["-mcpu=cortex-m7", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"], (0x0, 0x20000000)),
     "M33": ("mps2-an505", "thumbv8m.main-none-eabi", "cortex-m33", ["-mcpu=cortex-m33", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"], (0x10000000, 0x38000000)),
+    "RV32": ("virt", "riscv32imac-unknown-none-elf", "generic-rv32", ["-march=rv32imac", "-mabi=ilp32"], (0x80000000, 0x80800000)),
 }
+
+# Prefix of the compiler's tools, flags of all its calls, libraries, emulator.
+ARM = ("arm-none-eabi-", ["-mthumb"], ["-lc", "-lgcc"], ["qemu-system-arm"])
+RISCV = ("riscv64-unknown-elf-", ["-ffreestanding"], ["-lgcc"], ["qemu-system-riscv32", "-bios", "none"])
 
 C_TYPES = {
     np.dtype(np.float32): "float",
@@ -46,15 +51,23 @@ MEMORY {
 }
 ENTRY(reset)
 SECTIONS {
-    .text : { KEEP(*(.vectors)) *(.text*) *(.rodata*) *(.ARM.ex*) } > flash
-    .data : { *(.data*) } > ram
-    .bss (NOLOAD) : { *(.bss*) *(COMMON) } > ram
+    .text : { KEEP(*(.vectors)) *(.text*) *(.rodata*) *(.srodata*) *(.ARM.ex*) } > flash
+    .data : { *(.data*) *(.sdata*) } > ram
+    .bss (NOLOAD) : { *(.bss*) *(.sbss*) *(COMMON) } > ram
     stack_end = ORIGIN(ram) + LENGTH(ram);
 }
 """
 
-# A timer of 24 bits; each of its ticks is the same number of instructions, which a loop of a known number finds.
+# For compilers without a C library.
+STRING = """
+#include <stddef.h>
+void *memcpy(void *to, const void *from, size_t bytes);
+void *memset(void *to, int value, size_t bytes);
+"""
+
+# A timer of 24 bits, or a counter of instructions; each tick is the same number of instructions, which a loop of a known number finds.
 MAIN = """
+#include <stddef.h>
 #include <stdint.h>
 #ifdef MODEL
 #include "m.h"
@@ -65,6 +78,53 @@ extern unsigned char stack_end[];
 void reset(void);
 static void stop(void) { for (;;) { } }
 
+#ifdef __riscv
+__attribute__((section(".vectors"), used, naked)) void start(void) {
+    __asm__ volatile(".option push\\n .option norelax\\n la sp, stack_end\\n .option pop\\n j reset");
+}
+
+static int32_t host(int32_t what, const void *with) {
+    register int32_t a0 __asm__("a0") = what;
+    register const void *a1 __asm__("a1") = with;
+    __asm__ volatile(
+        ".balign 16\\n .option push\\n .option norvc\\n slli x0, x0, 0x1f\\n ebreak\\n srai x0, x0, 7\\n .option pop"
+        : "+r"(a0) : "r"(a1) : "memory"
+    );
+    return a0;
+}
+
+static uint32_t instructions(void) {
+    uint32_t now;
+    __asm__ volatile(".option push\\n .option arch, +zicsr\\n csrr %0, minstret\\n .option pop" : "=r"(now) :: "memory");
+    return now;
+}
+
+static uint32_t first;
+static void prepare(void) { }
+static void begin(void) { first = instructions(); }
+static uint32_t end(void) { return instructions() - first; }
+
+__attribute__((noinline)) static void turns(uint32_t count) {
+    __asm__ volatile("1: addi %0, %0, -1\\n bnez %0, 1b" : "+r"(count));
+}
+
+void *memcpy(void *to, const void *from, size_t bytes) {
+    unsigned char *at = to;
+    const unsigned char *byte = from;
+    while (bytes-- > 0) {
+        *at++ = *byte++;
+    }
+    return to;
+}
+
+void *memset(void *to, int value, size_t bytes) {
+    unsigned char *at = to;
+    while (bytes-- > 0) {
+        *at++ = (unsigned char)value;
+    }
+    return to;
+}
+#else
 static volatile uint32_t rounds;
 static void count(void) { rounds++; }
 
@@ -80,19 +140,14 @@ static int32_t host(int32_t what, const void *with) {
     return r0;
 }
 
-static void print(uint32_t number) {
-    char text[16];
-    int at = 15;
-    text[at] = 0;
-    text[--at] = ' ';
-    do {
-        text[--at] = (char)('0' + number % 10);
-        number /= 10;
-    } while (number != 0);
-    host(4, text + at);
-}
-
 #define REGISTER(at) (*(volatile uint32_t *)(at))
+
+/* All coprocessors, the unit for floats among them. */
+static void prepare(void) {
+    rounds = 0;
+    REGISTER(0xe000ed88) = 0xf << 20;
+    __asm__ volatile("dsb\\n isb" ::: "memory");
+}
 
 /* It counts down from the most that it holds, again and again. */
 static void begin(void) {
@@ -117,16 +172,26 @@ static uint32_t end(void) {
 __attribute__((noinline)) static void turns(uint32_t count) {
     __asm__ volatile("1: subs %0, %0, #1\\n bne 1b" : "+l"(count));
 }
+#endif
+
+static void print(uint32_t number) {
+    char text[16];
+    int at = 15;
+    text[at] = 0;
+    text[--at] = ' ';
+    do {
+        text[--at] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number != 0);
+    host(4, text + at);
+}
 
 #define PAINTED 65536
 
 void reset(void) {
     uint32_t loop, run, status = 0, used;
     volatile unsigned char *const bottom = (unsigned char *)__builtin_frame_address(0) - PAINTED;
-    rounds = 0;
-    /* All coprocessors, the unit for floats among them. */
-    REGISTER(0xe000ed88) = 0xf << 20;
-    __asm__ volatile("dsb\\n isb" ::: "memory");
+    prepare();
     begin();
     turns(1000000);
     loop = end();
@@ -192,15 +257,16 @@ def run(command, **more):
     return done.stdout
 
 
-def size(program):
+def size(tools, program):
     """Bytes of code and constants."""
-    lines = run(["arm-none-eabi-size", "-A", program]).splitlines()
+    lines = run([f"{tools}size", "-A", program]).splitlines()
     sections = {words[0]: int(words[1]) for words in map(str.split, lines) if len(words) == 3 and words[1].isdigit()}
     return sections[".text"] + sections.get(".data", 0)
 
 
 def measure(onnxc, path, board, level, folder):
     machine, triple, cpu, flags, origins = BOARDS[board]
+    tools, own, libraries, qemu = RISCV if triple.startswith("riscv") else ARM
     inputs, outputs, pins = load(path)
     words = [f"--input-dim={name}={value}" for name, value in pins.items()]
     run([onnxc, path.resolve(), "-q", "-O", level, "--target", triple, "--mcpu", cpu, *words, "-o", folder / "m.c"])
@@ -218,15 +284,17 @@ def measure(onnxc, path, board, level, folder):
     (folder / "data.h").write_text("\n".join(lines) + "\n")
     (folder / "main.c").write_text(MAIN)
     (folder / "layout.ld").write_text(LAYOUT % origins)
-    common = ["arm-none-eabi-gcc", *flags, "-mthumb", "-std=gnu99", "-ffunction-sections", "-fdata-sections", "-w", "-I", INCLUDE]
+    if tools == RISCV[0]:
+        (folder / "string.h").write_text(STRING)
+    common = [f"{tools}gcc", *flags, *own, "-I", folder, "-std=gnu99", "-ffunction-sections", "-fdata-sections", "-w", "-I", INCLUDE]
     speed = "-Os" if level == "s" else "-O2"
-    link = ["-nostartfiles", "-Wl,--gc-sections", "-T", folder / "layout.ld", "-lc", "-lgcc"]
+    link = ["-nostartfiles", "-Wl,--gc-sections", "-nostdlib", "-T", folder / "layout.ld", *libraries]
     run([*common, speed, "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-c", folder / "m.c", "-o", folder / "m.o"])
     data = sum(array.nbytes for array in inputs)
     for name, more in (("with", ["-DMODEL", folder / "m.o"]), ("without", [])):
         run([*common, "-O1", *more, folder / "main.c", "-o", folder / name, *link])
-    flash = size(folder / "with") - size(folder / "without") - data
-    qemu = ["qemu-system-arm", "-M", machine, "-nographic", "-monitor", "none", "-serial", "none", "-icount", "shift=0"]
+    flash = size(tools, folder / "with") - size(tools, folder / "without") - data
+    qemu = [*qemu, "-M", machine, "-nographic", "-monitor", "none", "-serial", "none", "-icount", "shift=0"]
     qemu += ["-chardev", "stdio,id=out", "-semihosting-config", "enable=on,target=native,chardev=out"]
     text = run([*qemu, "-kernel", folder / "with"], timeout=600)
     status, loop, ticks, stack, *bits = map(int, text.split())

@@ -14,6 +14,7 @@ use crate::expected::Outcome;
 use crate::machine::Machine;
 use crate::measure::Watch;
 use crate::remote::{self, ALL_RUNS};
+use crate::source::{self, Compiler};
 use crate::suite::{Batch, Case, Report};
 
 /// Time of the processors that one test may take.
@@ -32,6 +33,13 @@ impl Runner {
     /// Runs on this very machine; `program` is the path of `run_cases`.
     pub fn native(program: &str) -> Runner {
         Runner { command: vec![program.to_string()] }
+    }
+
+    /// The same with what a compiler's sanitizers need.
+    pub fn sanitized(program: &str, compiler: &Compiler) -> Runner {
+        let mut command = compiler.environment();
+        command.push(program.to_string());
+        Runner { command }
     }
 
     /// Runs a batch in one process, and in one more after each crash.
@@ -69,6 +77,8 @@ impl Runner {
 /// Where cases run once they are compiled.
 pub enum Place {
     Here(Runner),
+    /// The same by way of C and this compiler.
+    InC(Runner, Compiler),
     On(&'static Machine),
 }
 
@@ -81,11 +91,11 @@ impl From<Runner> for Place {
 impl Place {
     /// Compiles cases and runs them, by way of the empty folder.
     pub fn outcomes(&self, cases: &[Case], code: &Code, folder: &Path) -> Vec<(String, Outcome)> {
-        let runner = match self {
-            Place::Here(runner) => runner,
+        let (runner, (batch, mut outcomes)) = match self {
+            Place::Here(runner) => (runner, link_batch(cases, code, folder)),
+            Place::InC(runner, compiler) => (runner, source::link_batch(cases, code, compiler, folder)),
             Place::On(machine) => return run_on(machine, cases, code, folder),
         };
-        let (batch, mut outcomes) = link_batch(cases, code, folder);
         if !batch.cases.is_empty() {
             outcomes.extend(runner.run(&batch, folder));
             fs::remove_file(&batch.library).unwrap();
@@ -149,20 +159,19 @@ pub fn run_on(machine: &'static Machine, cases: &[Case], code: &Code, folder: &P
 }
 
 /// Compiles cases to objects in the folder; gives the outcomes of those that have none.
-fn compile_batch(cases: &[Case], code: &Code, folder: &Path) -> (Vec<(Case, PathBuf)>, Outcomes) {
+pub fn compile_batch(cases: &[Case], code: &Code, folder: &Path) -> (Vec<(Case, PathBuf)>, Outcomes) {
     let mut outcomes = Vec::new();
     let mut compiled: Vec<(Case, PathBuf)> = Vec::new();
     for case in cases {
         let object = folder.join(format!("{}.o", case.symbol));
         match compile_to(&case.model(), &case.symbol, code, &object) {
             Ok(()) => compiled.push((case.clone(), object)),
-            Err(failure) => outcomes.push((
-                case.id.clone(),
-                match failure.reason() {
-                    Some(reason) => Outcome::Unsupported(reason),
-                    None => Outcome::Failed(failure.to_string()),
-                },
-            )),
+            Err(failure) => {
+                let refused =
+                    failure.reason().map(Outcome::Unsupported).or_else(|| source::left_out(&failure));
+                let outcome = refused.unwrap_or_else(|| Outcome::Failed(failure.to_string()));
+                outcomes.push((case.id.clone(), outcome));
+            }
         }
     }
     (compiled, outcomes)

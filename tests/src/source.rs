@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use onnxc::{Compiled, native};
 use onnxc_ir::borders;
@@ -11,14 +12,15 @@ use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::{DType, Tensor};
 use onnxc_machine::target::Target;
 use serde_json::json;
+use target_lexicon::{Architecture, Triple};
 
-use crate::compile::{Code, compile_to};
+use crate::compile::{Code, Failure};
 use crate::expected::Outcome;
+use crate::harness::{self, Outcomes};
 use crate::machine::{Machine, Rust};
 use crate::suite::{Batch, Case};
 
-/// Machines of 32 bits.
-pub const MACHINES: &[Machine] = &[Machine {
+const I686: Machine = Machine {
     name: "i686",
     triple: "i686-unknown-linux-gnu",
     cpu: None,
@@ -27,8 +29,60 @@ pub const MACHINES: &[Machine] = &[Machine {
     // The processor is this one.
     emulator: &["env"],
     emulator_version: 0,
-    packages: "gcc-multilib",
-}];
+    packages: "gcc-12-multilib, or gcc-i686-linux-gnu beside cross compilers",
+};
+
+/// The compilers of 32 bits: cross compilers of other machines may exclude the first.
+const I686_COMPILERS: &[Machine] =
+    &[I686, Machine { compiler: &["i686-linux-gnu-gcc", "-static", "-msse2", "-mfpmath=sse"], ..I686 }];
+
+const WASM32: &Machine = &Machine {
+    name: "wasm32",
+    triple: "wasm32-wasip1",
+    cpu: None,
+    compiler: &["clang", "--target=wasm32-wasi", "-msimd128", "-Wl,-z,stack-size=1048576"],
+    rust: Rust { libraries: &[], lacking: &[] },
+    emulator: &["node", "--no-warnings", concat!(env!("CARGO_MANIFEST_DIR"), "/web/wasi.mjs")],
+    emulator_version: 0,
+    packages: "clang lld wasi-libc libclang-rt-dev-wasm32 nodejs",
+};
+
+/// Machines that C is all for, with sizes and pointers of 32 bits. What is undefined ends a program there, without a library of sanitizers.
+pub fn machines() -> [&'static Machine; 2] {
+    static FOUND: OnceLock<&Machine> = OnceLock::new();
+    let compiles = || I686_COMPILERS.iter().find(|machine| makes_programs(machine));
+    [FOUND.get_or_init(|| compiles().unwrap_or(&I686_COMPILERS[0])), WASM32]
+}
+
+/// Whether a machine's compiler makes programs: compilers are there without the machine's libraries.
+pub fn makes_programs(machine: &Machine) -> bool {
+    let compiles = || -> std::io::Result<bool> {
+        let probe = tempfile::tempdir()?;
+        let (source, program) = (probe.path().join("probe.c"), probe.path().join("probe"));
+        fs::write(&source, "#include <stdint.h>\nint main(void) { return (int)sizeof(void *) - 4; }\n")?;
+        let mut compiler = Command::new(machine.compiler[0]);
+        compiler.args(&machine.compiler[1..]).arg(&source).arg("-o").arg(&program);
+        Ok(compiler.output()?.status.success() && machine.command(&program).output()?.status.success())
+    };
+    compiles().unwrap_or(false)
+}
+
+/// The target whose C is for this machine's architecture, as compilers take it without flags. Wider vectors than these have would be
+/// taken apart, which takes them long.
+pub fn plain_target() -> Target {
+    let triple = Triple::host();
+    let cpu = (triple.architecture == Architecture::X86_64).then_some("x86-64");
+    Target::new(triple, cpu).expect("this machine is a target").for_source()
+}
+
+/// What only pointers of 64 bits serve is refused in these words.
+const WIDE_ONLY: &str = "needs pointers of 64 bits";
+
+/// Why a case has no place on a machine that it cannot be compiled for, if that is so.
+pub fn left_out(failure: &Failure) -> Option<Outcome> {
+    let wide = failure.to_string().contains(WIDE_ONLY);
+    wide.then(|| Outcome::LeftOut("strings and images need pointers of 64 bits".into()))
+}
 
 /// A C compiler with its flags.
 #[derive(Clone, Debug)]
@@ -37,17 +91,15 @@ pub struct Compiler {
     pub flags: Vec<String>,
 }
 
-/// What sanitizers look for, and that they end the process when they find it. With -O1 gcc takes twenty times as long.
-pub const SANITIZED: &[&str] = &[
-    "-O0",
-    "-g",
-    "-fsanitize=address,undefined",
-    "-fno-sanitize-recover=undefined",
-    "-fno-omit-frame-pointer",
-];
+/// What sanitizers look for, and that they end the process when they find it. With line tables gcc takes twice as long.
+pub const SANITIZED: &[&str] =
+    &["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"];
+
+/// What is undefined is an instruction that ends the program.
+pub const TRAPPING: &[&str] = &["-O1", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
 
 /// What all sources are compiled with.
-const STRICT: &[&str] = &["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-fPIC"];
+const STRICT: &[&str] = &["-std=gnu99", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fPIC"];
 
 impl Compiler {
     pub fn new(program: &str, flags: &[&str]) -> Compiler {
@@ -57,8 +109,12 @@ impl Compiler {
 
     /// What compiles for a target.
     pub fn of(target: &Target) -> Compiler {
-        match MACHINES.iter().find(|machine| machine.target().triple == target.triple) {
-            Some(machine) => Compiler::new(machine.compiler[0], &[&machine.compiler[1..], &["-O0"]].concat()),
+        match machines().into_iter().find(|machine| machine.target().triple == target.triple) {
+            // Flags of the linker are for those who link.
+            Some(machine) => {
+                let own = machine.compiler[1..].iter().filter(|flag| !flag.starts_with("-Wl,")).copied();
+                Compiler::new(machine.compiler[0], &[own.collect::<Vec<_>>().as_slice(), TRAPPING].concat())
+            }
             None => Compiler::of_environment(),
         }
     }
@@ -121,44 +177,26 @@ impl Compiler {
     }
 }
 
-/// Compiles cases and links them into a library in the empty folder; gives the outcomes of those that do not get so far. What calls the
-/// runtime library is left out: that is not built for sanitizers.
-pub fn link_batch(
-    cases: &[Case],
-    code: &Code,
-    compiler: &Compiler,
-    folder: &Path,
-) -> (Batch, Vec<(String, Outcome)>) {
-    let (mut outcomes, mut linked, mut objects) = (vec![], vec![], vec![]);
-    for case in cases {
-        let object = folder.join(format!("{}.o", case.symbol));
-        match compile_to(&case.model(), &case.symbol, code, &object) {
-            Ok(()) if native::calls_runtime(&fs::read(&object).unwrap_or_default()) => {
-                let why = Outcome::LeftOut("it calls the runtime library".into());
-                outcomes.push((case.id.clone(), why));
-            }
-            Ok(()) => {
-                linked.push(case.clone());
-                objects.push(object);
-            }
-            Err(failure) => {
-                let outcome = match failure.reason() {
-                    Some(reason) => Outcome::Unsupported(reason),
-                    None => Outcome::Failed(failure.to_string()),
-                };
-                outcomes.push((case.id.clone(), outcome));
-            }
-        }
-    }
+/// Compiles cases by way of C for this machine and links them into a library in the empty folder; gives the outcomes of those that do not
+/// get so far.
+pub fn link_batch(cases: &[Case], code: &Code, compiler: &Compiler, folder: &Path) -> (Batch, Outcomes) {
+    let (linked, outcomes) = harness::compile_batch(cases, code, folder);
+    let (cases, objects): (Vec<Case>, Vec<PathBuf>) = linked.into_iter().unzip();
+    let calls = objects.iter().any(|object| native::calls_runtime(&fs::read(object).unwrap_or_default()));
     let library = folder.join("batch.so");
-    if !linked.is_empty() {
+    if !cases.is_empty() {
         let mut command = Command::new(&compiler.program);
-        command.args(&compiler.flags).arg("-shared").args(&objects).arg("-o").arg(&library);
-        let output = command.output().expect("the compiler runs");
+        command.args(&compiler.flags).args(["-shared", "-fPIC"]).args(&objects);
+        if calls {
+            let path = folder.join("runtime.c");
+            fs::write(&path, native::runtime_calls()).expect("the folder is writable");
+            command.arg(path);
+        }
+        let output = command.arg("-o").arg(&library).output().expect("the compiler runs");
         assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
     // Sanitizers watch the heap, and take stack for themselves.
-    (Batch { library, cases: linked, guarded: !compiler.is_sanitized() }, outcomes)
+    (Batch { library, cases, guarded: !compiler.is_sanitized() }, outcomes)
 }
 
 /// Writes the source and the header of a model into a folder; gives the path of the source.

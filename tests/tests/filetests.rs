@@ -259,12 +259,13 @@ fn run_partition_case(what: &str, before: &Graph) -> Result<String, String> {
     Ok(text)
 }
 
-/// An x86-64 processor, aarch64 or one of its processors, or s390x, with its widest vectors.
+/// An x86-64 processor, aarch64 or one of its processors, s390x, or a microcontroller, with its widest vectors.
 fn wide_target(cpu: &str) -> Result<Target, String> {
     let target = match cpu {
         "aarch64" => Target::parse("aarch64-unknown-linux-gnu", None),
         "cortex-a76" | "neoverse-n2" => Target::parse("aarch64-unknown-linux-gnu", Some(cpu)),
         "s390x" => Target::parse("s390x-unknown-linux-gnu", None),
+        "cortex-m4" => Target::parse("thumbv7em-none-eabi", Some(cpu)).map(Target::for_source),
         // The level of a processor's tiles is one of its upgrades.
         cpu => {
             let (cpu, tiles) = cpu.strip_suffix("+amx").map_or((cpu, false), |cpu| (cpu, true));

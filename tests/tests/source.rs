@@ -1,4 +1,5 @@
-//! C source of models: the official tests through gcc with sanitizers, a sample of them here; all of them with `ONNXC_EMIT=c`.
+//! C source of models: samples of the official tests through gcc with sanitizers, of 32 bits and as WebAssembly. All of them run by
+//! `--bin conformance -- --machine c`, `i686` and `wasm32`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,66 +8,48 @@ use std::process::Command;
 
 use onnxc_machine::target::Target;
 use onnxc_tests::compile::{Code, Failure, catch_panic, compile_for};
-use onnxc_tests::expected::{self, Outcome};
-use onnxc_tests::harness::{Runner, run_on};
-use onnxc_tests::source::{self, Compiler, MACHINES, Module, link_batch};
+use onnxc_tests::expected::Outcome;
+use onnxc_tests::harness::{Place, Runner};
+use onnxc_tests::source::{self, Compiler, Module};
 use onnxc_tests::suite::{self, Case};
 use rayon::prelude::*;
 
-/// Tests of one library.
-const BATCH: usize = 32;
-
-/// Which of the official tests are taken where not all are: one of these many.
+/// Which of the official tests are taken: one of these many.
 const EVERY: usize = 181;
 
-/// The tests that are asked for, and whether these are all.
-fn cases() -> (Vec<Case>, bool) {
+/// The tests that are asked for: a sample, or those whose names have the text of `ONNXC_CASES`.
+fn cases() -> Vec<Case> {
     let cases = suite::cases().unwrap();
-    let all = std::env::var("ONNXC_EMIT").is_ok_and(|value| value == "c");
-    let wanted = std::env::var("ONNXC_CASES").unwrap_or_default();
-    if !all && wanted.is_empty() {
-        let cases = cases.into_iter().filter(|case| !case.id.starts_with("light/"));
-        return (cases.step_by(EVERY).collect(), false);
+    match std::env::var("ONNXC_CASES") {
+        Ok(wanted) => cases.into_iter().filter(|case| case.id.contains(&wanted)).collect(),
+        Err(_) => {
+            let cases = cases.into_iter().filter(|case| !case.id.starts_with("light/"));
+            cases.step_by(EVERY).collect()
+        }
     }
-    let is_all = wanted.is_empty();
-    (cases.into_iter().filter(|case| case.id.contains(&wanted)).collect(), is_all)
 }
 
-/// Holds all outcomes against the list of objects, and those of a part against each other kind of failure.
-fn check(outcomes: &BTreeMap<String, Outcome>, is_all: bool) {
+fn check(outcomes: &BTreeMap<String, Outcome>) {
     let passed = outcomes.values().filter(|outcome| matches!(outcome, Outcome::Passed)).count();
     println!("{passed}/{}", outcomes.len());
-    if is_all {
-        let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/expected_failures.txt");
-        if let Err(problems) = expected::check(&list, outcomes) {
-            panic!("{problems}");
-        }
-        return;
-    }
     let failed = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Failed(_)));
     let texts: Vec<String> = failed.map(|(id, outcome)| format!("{id}: {outcome:?}")).collect();
     assert!(texts.is_empty(), "{}", texts.join("\n"));
+    assert!(passed > 0, "none passed");
 }
 
-fn outcomes(cases: &[Case], code: &Code, compiler: &Compiler) -> BTreeMap<String, Outcome> {
-    let folder = tempfile::tempdir().unwrap();
-    let mut runner = Runner::native(env!("CARGO_BIN_EXE_run_cases"));
-    runner.command.splice(0..0, compiler.environment());
-    let batches = cases.chunks(BATCH).enumerate().par_bridge();
-    let all = batches.flat_map_iter(|(at, cases)| {
-        let folder = folder.path().join(at.to_string());
-        fs::create_dir(&folder).unwrap();
-        let (batch, mut outcomes) = link_batch(cases, code, compiler, &folder);
-        if !batch.cases.is_empty() {
-            outcomes.extend(runner.run(&batch, &folder));
-        }
-        fs::remove_dir_all(&folder).unwrap();
-        outcomes
+/// Runs the tests in a place, two halves at a time.
+fn run(place: &Place, code: &Code) {
+    let cases = cases();
+    let halves: Vec<&[Case]> = cases.chunks(cases.len().div_ceil(2).max(1)).collect();
+    let all = halves.par_iter().flat_map_iter(|cases| {
+        let folder = tempfile::tempdir().unwrap();
+        place.outcomes(cases, code, folder.path())
     });
-    all.collect()
+    check(&all.collect());
 }
 
-/// With undefined behaviour and accesses beyond memory as failures. `ONNXC_EMIT=c` runs all, `ONNXC_CASES` those whose names have a text.
+/// With undefined behaviour and accesses beyond memory as failures.
 #[test]
 fn official_tests_as_c() {
     let compiler = Compiler::of_environment();
@@ -74,49 +57,75 @@ fn official_tests_as_c() {
         eprintln!("NOT TESTED: there is no {}", compiler.program);
         return;
     }
-    let code: Code = Target::host().unwrap().for_source().into();
-    let (cases, is_all) = cases();
-    check(&outcomes(&cases, &code, &compiler), is_all);
+    let runner = Runner::sanitized(env!("CARGO_BIN_EXE_run_cases"), &compiler);
+    run(&Place::InC(runner, compiler), &source::plain_target().into());
 }
 
-/// Sizes and pointers of 32 bits.
+/// Sizes and pointers of 32 bits, in programs of Linux and of WASI.
 #[test]
 fn official_tests_as_c_of_32_bits() {
-    let machine = &MACHINES[0];
-    let probe = tempfile::tempdir().unwrap();
-    let (source, program) = (probe.path().join("probe.c"), probe.path().join("probe"));
-    fs::write(&source, "#include <stdint.h>\nint main(void) { return (int)sizeof(void *) - 4; }\n").unwrap();
-    let mut compiler = Command::new(machine.compiler[0]);
-    compiler.args(&machine.compiler[1..]).arg(&source).arg("-o").arg(&program);
-    if !compiler.output().is_ok_and(|output| output.status.success()) {
-        eprintln!(
-            "NOT TESTED: {} is not installed (Debian: {})",
-            machine.compiler.join(" "),
-            machine.packages
-        );
-        return;
+    for machine in source::machines() {
+        if !source::makes_programs(machine) {
+            eprintln!("NOT TESTED: {} is not installed (Debian: {})", machine.name, machine.packages);
+            continue;
+        }
+        run(&Place::On(machine), &machine.target().for_source().into());
     }
-    let code: Code = machine.target().for_source().into();
-    let (cases, is_all) = cases();
-    let folder = tempfile::tempdir().unwrap();
-    let batches = cases.chunks(BATCH).enumerate().par_bridge();
-    let all: BTreeMap<String, Outcome> = batches
-        .flat_map_iter(|(at, cases)| {
-            let folder = folder.path().join(at.to_string());
-            fs::create_dir(&folder).unwrap();
-            let outcomes = run_on(machine, cases, &code, &folder);
-            fs::remove_dir_all(&folder).unwrap();
-            outcomes
-        })
-        // Strings and images are not for these machines.
-        .filter(|(_, outcome)| !matches!(outcome, Outcome::Failed(text) if text.contains("needs pointers of 64 bits")))
-        .collect();
-    // What the list has is not for these machines.
-    let _ = is_all;
-    check(&all, false);
 }
 
-/// Through `onnxc -o model.wasm`, in Node. `ONNXC_EMIT=c` runs all.
+/// What static analysis of C says of models: a program with its flags, and those that stand behind the source.
+const ANALYZERS: &[(&[&str], &[&str])] = &[
+    (&["gcc", "-O1", "-fanalyzer", "-S", "-o", "/dev/null"], &[]),
+    (&["clang", "--analyze", "-o", "/dev/null"], &[]),
+    // Names that C reserves are those of the header's guard; buffers, sizes, begin and end are of like types.
+    (
+        &[
+            "clang-tidy",
+            "--quiet",
+            "--warnings-as-errors=*",
+            "--checks=-*,bugprone-*,-bugprone-reserved-identifier,-bugprone-easily-swappable-parameters",
+        ],
+        &["--"],
+    ),
+];
+
+/// The digits model, and some official tests: with checks that fail, with loops, with bytes.
+#[test]
+fn static_analysis_is_quiet() {
+    const NAMES: &[&str] = &["compress_1", "loop11", "qlinearconv"];
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = tempfile::tempdir().unwrap();
+    let of_suite = suite::cases().unwrap().into_iter().filter_map(|case| {
+        let name = case.id.strip_prefix("node/test_")?;
+        NAMES.contains(&name).then(|| (name.to_string(), case.model()))
+    });
+    let models: Vec<_> =
+        of_suite.chain([("digits".to_string(), project.join("examples/digits/digits.onnx"))]).collect();
+    assert_eq!(models.len(), NAMES.len() + 1);
+    for (name, model) in &models {
+        let compiled = compile_for(model, name, &source::plain_target().into()).unwrap();
+        source::write(&compiled, folder.path()).unwrap();
+    }
+    for (analyzer, behind) in ANALYZERS {
+        if Command::new(analyzer[0]).arg("--version").output().is_err() {
+            eprintln!("NOT TESTED: there is no {}", analyzer[0]);
+            continue;
+        }
+        models.par_iter().for_each(|(name, _)| {
+            let mut command = Command::new(analyzer[0]);
+            command.args(&analyzer[1..]).arg(folder.path().join(format!("{name}.c"))).args(*behind);
+            command.args(["-std=gnu99", "-I"]).arg(project.join("runtime-support/include"));
+            let output = command.output().unwrap();
+            let texts =
+                [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+            let says = texts.concat();
+            let is_quiet = !["warning:", "error:"].iter().any(|word| says.contains(word));
+            assert!(output.status.success() && is_quiet, "{command:?}: {says}");
+        });
+    }
+}
+
+/// Through `onnxc -o model.wasm`, in Node.
 #[test]
 fn official_tests_as_webassembly() {
     let is_there = |program| Command::new(program).arg("--version").output().is_ok();
@@ -125,7 +134,7 @@ fn official_tests_as_webassembly() {
         return;
     }
     let code: Code = Target::parse("wasm32-unknown-unknown", None).unwrap().for_source().into();
-    let cases = cases().0;
+    let cases = cases();
     let outcome = |case: &Case| {
         let compiled = match catch_panic(|| compile_for(&case.model(), "model", &code)) {
             Ok(Ok(compiled)) => compiled,
@@ -146,7 +155,7 @@ fn official_tests_as_webassembly() {
         }
     };
     let all = cases.par_iter().filter_map(|case| Some((case.id.clone(), outcome(case)?)));
-    check(&all.collect(), false);
+    check(&all.collect());
 }
 
 /// What calls the digits model on its sample.

@@ -219,6 +219,10 @@ impl PackPolicy {
         ..PackPolicy::NARROW
     };
 
+    /// The same in C for microcontrollers: their integers are as fast as floats or much faster, and their memory is small.
+    pub const SOURCE: PackPolicy =
+        PackPolicy { rates: Rates { bytes: 1.0, ..Rates::NONE }, ..PackPolicy::SCALAR };
+
     /// For leaf kernels of 512 bits and of 256, from the same panels: what is widened is in panels that are taken whole.
     pub const MIXED: PackPolicy = PackPolicy {
         rules: &[
@@ -240,6 +244,7 @@ impl PackPolicy {
     pub fn for_target(target: &Target) -> PackPolicy {
         let policy = match target.panel_isa() {
             None if target.narrow.has_vectors() => return PackPolicy::NARROW,
+            None if target.is_source => return PackPolicy::SOURCE,
             None => return PackPolicy::SCALAR,
             Some(isa) if isa.has_half_products => PackPolicy::NEON,
             Some(isa) => match (isa.vector_bytes, isa.vector_registers) {

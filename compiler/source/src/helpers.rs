@@ -85,12 +85,14 @@ pub const PRELUDE: &str = r#"#include <stddef.h>
 #define OX_ALIAS
 #define OX_ALIGNED(bytes) __declspec(align(bytes))
 #define OX_NOINLINE __declspec(noinline)
+#define OX_INLINE static __forceinline
 #define OX_UNUSED
 #define OX_PREFETCH(address) ((void)(address))
 #else
 #define OX_ALIAS
 #define OX_ALIGNED(bytes) _Alignas(bytes)
 #define OX_NOINLINE
+#define OX_INLINE static inline
 #define OX_UNUSED
 #define OX_PREFETCH(address) ((void)(address))
 #endif

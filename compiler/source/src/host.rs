@@ -133,7 +133,7 @@ impl Functions<'_> {
             text.push_str("    ox_job shared;\n");
         }
         if uses.report {
-            let _ = writeln!(text, "    ox_i64 report[{REPORT_WORDS}];");
+            let _ = writeln!(text, "    ox_i64 report[{REPORT_WORDS}] = {{0}};");
         }
         for (&(name, _), &value) in params.iter().zip(&function.params) {
             if !(uses.values.contains(&value) || out.contains(name) || name == "options" && uses.options) {
@@ -339,6 +339,9 @@ impl Writer<'_, '_, '_, '_> {
             return;
         }
         let ty = c_type(self.function.values[result]);
+        // What is true or false is an int of C.
+        let narrowed = format!("({ty})({text})");
+        let text = if self.function.values[result] == Type::I8 { &narrowed } else { text };
         if self.ahead.contains(&result) {
             self.line(&format!("{result} = {text};"));
         } else {
@@ -1168,7 +1171,7 @@ static OX_UNUSED void ox_message(const onnxc_options *options, const char *text,
         return;
     }
     for (; *text != 0 && room > 1; text++) {
-        if (*text == 1) {
+        if (*text == 1 && numbers != NULL) {
             const int64_t number = *numbers++;
             uint64_t rest = number < 0 ? 0u - (uint64_t)number : (uint64_t)number;
             size_t count = 0;

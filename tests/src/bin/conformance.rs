@@ -1,5 +1,8 @@
-//! The official tests and the real models on another machine, under its emulator: prints what passes, and holds it against the
-//! same lists as on this one. Exit code 0 if nothing differs.
+//! The official tests and the real models on another machine, under its emulator, or by way of C: prints what passes, and holds it
+//! against the same lists as on this one. Exit code 0 if nothing differs.
+//!
+//! `--machine c` is this machine by way of C, compiled with sanitizers of addresses and undefined behaviour, or by the command of
+//! `ONNXC_SOURCE_CC`; `i686` and `wasm32` have C alone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,10 +10,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
+use onnxc_machine::target::Target;
 use onnxc_tests::compile::Code;
 use onnxc_tests::expected::{self, Outcome};
-use onnxc_tests::harness::run_on;
+use onnxc_tests::harness::{Place, Runner};
 use onnxc_tests::machine::Machine;
+use onnxc_tests::source::{self, Compiler};
 use onnxc_tests::suite::{self, Case, KINDS};
 use rayon::prelude::*;
 
@@ -21,7 +26,7 @@ type Outcomes = BTreeMap<String, Outcome>;
 
 #[derive(Parser)]
 struct Arguments {
-    /// Which machine; a wrong name lists all.
+    /// Which machine; a wrong name lists all. `c` is this one by way of C; it needs the binary `run_cases` as well.
     #[arg(long)]
     machine: String,
     /// Run the official tests, and not the real models.
@@ -50,11 +55,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<bool, String> {
-    let machine = Machine::named(&arguments.machine)?;
-    if !machine.is_there() {
-        return Err(format!("the tests need {}", machine.packages));
-    }
-    let code = Code { target: machine.target(), opt_level: arguments.opt_level };
+    let (place, target) = place(&arguments.machine)?;
+    let place = &place;
+    let code = Code { target, opt_level: arguments.opt_level };
     let scratch = tempfile::tempdir().map_err(|error| error.to_string())?;
     let mut good = true;
     if !arguments.zoo {
@@ -65,7 +68,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
             .partition(|case| case.id.starts_with("light/"));
         // What takes longest is first.
         let batches = light.chunks(1).chain(others.chunks(BATCH)).collect();
-        let outcomes = run_batches(machine, batches, &code, scratch.path());
+        let outcomes = run_batches(place, batches, &code, scratch.path());
         for kind in KINDS {
             let of_kind = outcomes.iter().filter(|(id, _)| id.split('/').next() == Some(kind));
             report(kind, &of_kind.map(|(_, outcome)| outcome).collect::<Vec<_>>());
@@ -76,11 +79,35 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
     if let Some(root) = root {
         let folder = scratch.path().join("models");
         let cases = zoo(&root, &folder, &arguments.cases).map_err(|error| error.to_string())?;
-        let outcomes = run_batches(machine, cases.chunks(1).collect(), &code, scratch.path());
+        let outcomes = run_batches(place, cases.chunks(1).collect(), &code, scratch.path());
         report("zoo", &outcomes.values().collect::<Vec<_>>());
         good &= hold(&outcomes, "zoo/expected_failures.txt", arguments);
     }
     Ok(good)
+}
+
+/// Where the machine of a name is, and what is compiled for it.
+fn place(name: &str) -> Result<(Place, Target), String> {
+    if name == "c" {
+        let compiler = Compiler::of_environment();
+        if !compiler.is_installed() {
+            return Err(format!("there is no {}", compiler.program));
+        }
+        let program = std::env::current_exe().map_err(|error| error.to_string())?.with_file_name("run_cases");
+        let runner = Runner::sanitized(&program.to_string_lossy(), &compiler);
+        return Ok((Place::InC(runner, compiler), source::plain_target()));
+    }
+    if let Some(machine) = source::machines().into_iter().find(|machine| machine.name == name) {
+        if !source::makes_programs(machine) {
+            return Err(format!("the tests need {}", machine.packages));
+        }
+        return Ok((Place::On(machine), machine.target().for_source()));
+    }
+    let machine = Machine::named(name).map_err(|text| format!("{text}; in C: c, i686, wasm32"))?;
+    if !machine.is_there() {
+        return Err(format!("the tests need {}", machine.packages));
+    }
+    Ok((Place::On(machine), machine.target()))
 }
 
 fn zoo(root: &Path, folder: &Path, wanted: &str) -> std::io::Result<Vec<Case>> {
@@ -95,12 +122,12 @@ fn zoo(root: &Path, folder: &Path, wanted: &str) -> std::io::Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn run_batches(machine: &'static Machine, batches: Vec<&[Case]>, code: &Code, scratch: &Path) -> Outcomes {
+fn run_batches(place: &Place, batches: Vec<&[Case]>, code: &Code, scratch: &Path) -> Outcomes {
     let batches: Vec<_> = batches.into_iter().enumerate().collect();
     let run = |(at, cases): &(usize, &[Case])| {
         let folder = scratch.join(at.to_string());
         fs::create_dir(&folder).expect("the folder is new");
-        let outcomes = run_on(machine, cases, code, &folder);
+        let outcomes = place.outcomes(cases, code, &folder);
         fs::remove_dir_all(&folder).expect("the folder is this one's own");
         outcomes
     };

@@ -243,13 +243,9 @@ impl Helpers {
         self.fixed(
             &format!("{op}_i32"),
             match op {
-                "dot" => {
-                    "static inline OX_UNUSED int32_t ox_dot_i32(int32_t a, int32_t b) {\n    uint32_t x = (uint32_t)a, y = (uint32_t)b;\n    return (int32_t)(x & 255) * \
-                     (int8_t)y + (int32_t)(x >> 8 & 255) * (int8_t)(y >> 8) +\n           (int32_t)(x >> 16 & 255) * (int8_t)(y >> 16) + (int32_t)(x >> 24) * \
-                     (int8_t)(y >> 24);\n}\n"
-                }
+                "dot" => DOT,
                 "dot_signed" => {
-                    "static inline OX_UNUSED int32_t ox_dot_signed_i32(int32_t a, int32_t b) {\n    uint32_t x = (uint32_t)a, y = (uint32_t)b;\n    return (int8_t)x * \
+                    "OX_INLINE int32_t ox_dot_signed_i32(int32_t a, int32_t b) {\n    uint32_t x = (uint32_t)a, y = (uint32_t)b;\n    return (int8_t)x * \
                      (int8_t)y + (int8_t)(x >> 8) * (int8_t)(y >> 8) +\n           (int8_t)(x >> 16) * (int8_t)(y >> 16) + (int8_t)(x >> 24) * (int8_t)(y >> 24);\n}\n"
                 }
                 _ => {
@@ -364,4 +360,26 @@ const SOFT_REM: &str = r#"static inline OX_UNUSED TYPE ox_rem_FLOAT(TYPE a, TYPE
     x = x >> MANTISSA ? (x - (ONE << MANTISSA)) | (BITS)ex << MANTISSA : x;
     return ox_FLOAT_of_bits(x | sign);
 }
+"#;
+
+/// Four products of a byte without a sign and one with, by instructions for two halves of a word where there are.
+const DOT: &str = r#"
+#if defined(__ARM_FEATURE_SIMD32) && defined(__GNUC__)
+OX_INLINE int32_t ox_dot_i32(int32_t a, int32_t b) {
+    int32_t a_even, a_odd, b_even, b_odd, sum;
+    __asm__("uxtb16 %0, %1" : "=r"(a_even) : "r"(a));
+    __asm__("uxtb16 %0, %1, ror #8" : "=r"(a_odd) : "r"(a));
+    __asm__("sxtb16 %0, %1" : "=r"(b_even) : "r"(b));
+    __asm__("sxtb16 %0, %1, ror #8" : "=r"(b_odd) : "r"(b));
+    __asm__("smuad %0, %1, %2" : "=r"(sum) : "r"(a_even), "r"(b_even));
+    __asm__("smlad %0, %1, %2, %3" : "=r"(sum) : "r"(a_odd), "r"(b_odd), "r"(sum));
+    return sum;
+}
+#else
+OX_INLINE int32_t ox_dot_i32(int32_t a, int32_t b) {
+    uint32_t x = (uint32_t)a, y = (uint32_t)b;
+    return (int32_t)(x & 255) * (int8_t)y + (int32_t)(x >> 8 & 255) * (int8_t)(y >> 8) +
+           (int32_t)(x >> 16 & 255) * (int8_t)(y >> 16) + (int32_t)(x >> 24) * (int8_t)(y >> 24);
+}
+#endif
 "#;
