@@ -586,10 +586,10 @@ impl Printer<'_> {
         };
         let mask = a.mask.max(b.mask);
         let (a, b) = (self.fit(a, mask), self.fit(b, mask));
-        Ok(Val {
-            mask,
-            ..Val::new(format!("{} {operator} {}", a.factor(), b.factor()), DType::Bool, a.lanes)
-        })
+        // clang takes `&` and `|` of truth values for `&&` and `||`, where a function is called behind them, but not those of integers.
+        let int = if a.lanes == 1 && b.text.contains("ox_") { "(int)" } else { "" };
+        let text = format!("{int}{} {operator} {int}{}", a.factor(), b.factor());
+        Ok(Val { mask, ..Val::new(text, DType::Bool, a.lanes) })
     }
 
     fn float_binary(&mut self, op: BinaryFn, dtype: DType, a: Val, b: Val) -> Formed<Val> {
