@@ -4,7 +4,9 @@ Each model with its first set of test data is compiled by `onnxc --emit c` and g
 library, which runs one inference. Flash is code and constants that the model adds to a program; RAM is workspace, inputs, outputs and the stack of
 the run; instructions are those of QEMU (`-icount`), by the board's timer or its counter of instructions.
 
-    python microcontrollers.py --onnxc ONNXC [--board NAME ...] MODEL.onnx ...
+    python microcontrollers.py --onnxc ONNXC [--board NAME ...] [--emx EMX-ONNX-CGEN] MODEL.onnx ...
+
+With `--emx` the C of that generator is measured beside it on Cortex-M, with its values on the stack: it has them on the heap otherwise.
 
 Debian: gcc-arm-none-eabi, libnewlib-arm-none-eabi, qemu-system-arm; gcc-riscv64-unknown-elf, qemu-system-misc.
 """
@@ -32,7 +34,7 @@ BOARDS = {
 }
 
 # Prefix of the compiler's tools, flags of all its calls, libraries, emulator.
-ARM = ("arm-none-eabi-", ["-mthumb"], ["-lc", "-lgcc"], ["qemu-system-arm"])
+ARM = ("arm-none-eabi-", ["-mthumb"], ["-lm", "-lc", "-lgcc"], ["qemu-system-arm"])
 RISCV = ("riscv64-unknown-elf-", ["-ffreestanding"], ["-lgcc"], ["qemu-system-riscv32", "-bios", "none"])
 
 C_TYPES = {
@@ -69,9 +71,6 @@ void *memset(void *to, int value, size_t bytes);
 MAIN = """
 #include <stddef.h>
 #include <stdint.h>
-#ifdef MODEL
-#include "m.h"
-#endif
 #include "data.h"
 
 extern unsigned char stack_end[];
@@ -186,7 +185,7 @@ static void print(uint32_t number) {
     host(4, text + at);
 }
 
-#define PAINTED 65536
+#define PAINTED 0x140000
 
 void reset(void) {
     uint32_t loop, run, status = 0, used;
@@ -200,7 +199,7 @@ void reset(void) {
     }
     begin();
 #ifdef MODEL
-    status = (uint32_t)m_predict(ARGUMENTS);
+    CALL;
 #endif
     run = end();
     for (used = PAINTED; used > 0 && bottom[PAINTED - used] == 0xa5; used--) { }
@@ -264,23 +263,37 @@ def size(tools, program):
     return sections[".text"] + sections.get(".data", 0)
 
 
-def measure(onnxc, path, board, level, folder):
-    machine, triple, cpu, flags, origins = BOARDS[board]
+def write(program, path, board, level, pins, folder):
+    """C of onnxc; gives the call of the model, and the bytes of its workspace."""
+    _, triple, cpu, _, _ = BOARDS[board]
+    words = [f"--input-dim={name}={value}" for name, value in pins.items()]
+    run([program, path.resolve(), "-q", "-O", level, "--target", triple, "--mcpu", cpu, *words, "-o", folder / "m.c"])
+    workspace = int(re.search(r"M_WORKSPACE_BYTES (\d+)", (folder / "m.h").read_text())[1])
+    lines = ['#include "m.h"', f"static _Alignas(64) unsigned char workspace[{max(workspace, 1)}];"]
+    return lines, "status = (uint32_t)m_predict({}, workspace)", workspace
+
+
+def write_emx(program, path, board, level, pins, folder):
+    """C of emx-onnx-cgen, likewise."""
+    words = [f"--input-dim={name}={value}" for name, value in pins.items()]
+    inside = ["--large-temp-threshold", "0", "--large-weight-threshold", "0", "--fp32-accumulation-strategy", "simple"]
+    run([program, "compile", path.resolve(), folder / "m.c", "--model-name", "m", *inside, *words])
+    return ["void m();"], "m({})", 0
+
+
+def measure(writer, program, path, board, level, folder):
+    machine, triple, _, flags, origins = BOARDS[board]
     tools, own, libraries, qemu = RISCV if triple.startswith("riscv") else ARM
     inputs, outputs, pins = load(path)
-    words = [f"--input-dim={name}={value}" for name, value in pins.items()]
-    run([onnxc, path.resolve(), "-q", "-O", level, "--target", triple, "--mcpu", cpu, *words, "-o", folder / "m.c"])
-    header = (folder / "m.h").read_text()
-    workspace = int(re.search(r"M_WORKSPACE_BYTES (\d+)", header)[1])
-    lines, arguments = ["#include <stdint.h>"], []
+    declared, call, workspace = writer(program, path, board, level, pins, folder)
+    lines, arguments = ["#include <stdint.h>", "#ifdef MODEL", *declared, "#endif"], []
     for at, array in enumerate(inputs):
         lines.append(f"static const {C_TYPES[array.dtype]} input{at}[{max(array.size, 1)}] = {{{numbers(array)}}};")
         arguments.append(f"input{at}")
     if len(outputs) != 1 or outputs[0].dtype != np.float32:
         raise SystemExit(f"{path}: one output of f32 is wanted")
     lines.append(f"static float output[{outputs[0].size}];")
-    lines.append(f"static _Alignas(64) unsigned char workspace[{max(workspace, 1)}];")
-    lines.append(f"#define ARGUMENTS {', '.join([*arguments, 'output', 'workspace'])}")
+    lines.append(f"#define CALL {call.format(', '.join([*arguments, 'output']))}")
     (folder / "data.h").write_text("\n".join(lines) + "\n")
     (folder / "main.c").write_text(MAIN)
     (folder / "layout.ld").write_text(LAYOUT % origins)
@@ -289,7 +302,7 @@ def measure(onnxc, path, board, level, folder):
     common = [f"{tools}gcc", *flags, *own, "-I", folder, "-std=gnu99", "-ffunction-sections", "-fdata-sections", "-w", "-I", INCLUDE]
     speed = "-Os" if level == "s" else "-O2"
     link = ["-nostartfiles", "-Wl,--gc-sections", "-nostdlib", "-T", folder / "layout.ld", *libraries]
-    run([*common, speed, "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-c", folder / "m.c", "-o", folder / "m.o"])
+    run([*common, speed, "-c", folder / "m.c", "-o", folder / "m.o"])
     data = sum(array.nbytes for array in inputs)
     for name, more in (("with", ["-DMODEL", folder / "m.o"]), ("without", [])):
         run([*common, "-O1", *more, folder / "main.c", "-o", folder / name, *link])
@@ -310,17 +323,24 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=pathlib.Path, metavar="MODEL.onnx")
     parser.add_argument("--onnxc", required=True)
+    parser.add_argument("--emx")
     parser.add_argument("--board", nargs="+", choices=BOARDS, default=list(BOARDS))
     arguments = parser.parse_args()
-    print("| model | processor | -O | flash | RAM | of it workspace | of it stack | instructions |")
-    print("|---|---|---|--:|--:|--:|--:|--:|")
+    writers = [("onnxc", write, arguments.onnxc)]
+    if arguments.emx:
+        writers.append(("emx", write_emx, arguments.emx))
+    print("| model | C of | processor | -O | flash | RAM | of it workspace | of it stack | instructions |")
+    print("|---|---|---|---|--:|--:|--:|--:|--:|")
     for path in arguments.models:
         for board in arguments.board:
-            for level in ("3", "s"):
-                with tempfile.TemporaryDirectory() as name:
-                    found = measure(arguments.onnxc, path, board, level, pathlib.Path(name))
-                row = [path.parent.name if path.stem == "model" else path.stem, board, level, *(f"{value:,}" for value in found)]
-                print("| " + " | ".join(row) + " |", flush=True)
+            for name, writer, program in writers:
+                if name == "emx" and board == "RV32":
+                    continue
+                for level in ("3", "s"):
+                    with tempfile.TemporaryDirectory() as folder:
+                        found = measure(writer, program, path, board, level, pathlib.Path(folder))
+                    model = path.parent.name if path.stem == "model" else path.stem
+                    print("| " + " | ".join([model, name, board, level, *(f"{value:,}" for value in found)]) + " |", flush=True)
 
 
 main()

@@ -192,7 +192,7 @@ impl Helpers {
         let ty = super::c_name(element);
         let body = match (op, element.starts_with('u')) {
             ("abs", true) => "x".to_string(),
-            ("abs", false) => format!("x < 0 ? ({ty})(0u - ({})x) : x", computed(element)),
+            ("abs", false) => format!("({ty})(x < 0 ? ({ty})(0u - ({})x) : x)", computed(element)),
             (_, true) => format!("({ty})(x != 0)"),
             _ => format!("({ty})((x > 0) - (x < 0))"),
         };
@@ -207,8 +207,8 @@ impl Helpers {
         let signed = !element.starts_with('u');
         let bits = 8 * super::element_bytes(element);
         let divide = |operator: &str, minus_one: &str| match signed {
-            true => format!("b == 0 ? 0 : b == -1 ? {minus_one} : ({ty})(a {operator} b)"),
-            false => format!("b == 0 ? 0 : ({ty})(a {operator} b)"),
+            true => format!("({ty})(b == 0 ? 0 : b == -1 ? {minus_one} : a {operator} b)"),
+            false => format!("({ty})(b == 0 ? 0 : a {operator} b)"),
         };
         let negated = format!("({ty})(0u - ({wide})a)");
         let body = match op {
@@ -221,8 +221,8 @@ impl Helpers {
             "mod" => format!("return {};", divide("%", "0")),
             "max" => "return a > b ? a : b;".to_string(),
             "min" => "return a < b ? a : b;".to_string(),
-            "shl" => format!("return ({wide})b < {bits}u ? ({ty})(({wide})a << b) : 0;"),
-            "shr" => format!("return ({wide})b < {bits}u ? ({ty})(a >> b) : 0;"),
+            "shl" => format!("return ({ty})(({wide})b < {bits}u ? ({wide})a << b : 0);"),
+            "shr" => format!("return ({ty})(({wide})b < {bits}u ? a >> b : 0);"),
             _ => {
                 let negative =
                     "if (b < 0) {\n        return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;\n    }\n    ";
