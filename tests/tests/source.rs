@@ -24,7 +24,9 @@ fn cases() -> Vec<Case> {
         Ok(wanted) => cases.into_iter().filter(|case| case.id.contains(&wanted)).collect(),
         Err(_) => {
             let cases = cases.into_iter().filter(|case| !case.id.starts_with("light/"));
-            cases.step_by(EVERY).collect()
+            // Where a slice ends may be 2^63 - 1, which is more than a size of 32 bits.
+            let is_wanted = |(at, case): &(usize, Case)| at % EVERY == 0 || case.id.contains("/test_slice");
+            cases.enumerate().filter(is_wanted).map(|(_, case)| case).collect()
         }
     }
 }

@@ -75,11 +75,19 @@ pub struct Printer<'k> {
     found_arrays: BTreeSet<Local>,
     /// Names that were made up.
     names: usize,
+    /// Whether sizes and indices have 64 bits, though pointers have 32.
+    is_wide: bool,
 }
 
-/// A C function for a nest, which is called `name`.
-pub fn function(kernel: &Kernel, name: &str, target: &Target, helpers: &mut Helpers) -> Result<String> {
-    let mut arrays = BTreeSet::new();
+/// A C function for a nest, which is called `name`. Where it uses one of the symbols `wide`, its sizes and indices have 64 bits, else
+/// those of a pointer.
+pub fn function(
+    kernel: &Kernel,
+    name: &str,
+    (target, wide): (&Target, &BTreeSet<Sym>),
+    helpers: &mut Helpers,
+) -> Result<String> {
+    let (mut arrays, mut is_wide) = (BTreeSet::new(), false);
     loop {
         let mut printer = Printer {
             kernel,
@@ -95,8 +103,13 @@ pub fn function(kernel: &Kernel, name: &str, target: &Target, helpers: &mut Help
             arrays: arrays.clone(),
             found_arrays: BTreeSet::new(),
             names: 0,
+            is_wide,
         };
         let printed = printer.outermost();
+        if !is_wide && !printer.symbols.is_disjoint(wide) {
+            is_wide = true;
+            continue;
+        }
         if !printer.found_arrays.is_subset(&arrays) {
             arrays.append(&mut printer.found_arrays);
             continue;
@@ -151,7 +164,8 @@ impl Printer<'_> {
         {
             let name = self.loop_name(*var);
             self.line(&format!(
-                "for (ptrdiff_t {name} = (ptrdiff_t)begin; {name} < (ptrdiff_t)end; {name}++) {{"
+                "for ({ty} {name} = ({ty})begin; {name} < ({ty})end; {name}++) {{",
+                ty = self.index_type()
             ));
             self.nested(|printer| printer.block(body))?;
             self.line("}");
@@ -197,7 +211,8 @@ impl Printer<'_> {
         }
         for &sym in &self.symbols {
             let at = sym.as_u32();
-            let _ = writeln!(text, "    const ptrdiff_t s{at} = (ptrdiff_t)sizes[{at}];");
+            let ty = self.index_type();
+            let _ = writeln!(text, "    const {ty} s{at} = ({ty})sizes[{at}];");
         }
         for (&(local, number), ty) in &self.registers {
             let local = Local::new(local);
@@ -330,7 +345,8 @@ impl Printer<'_> {
                 let (lo, hi) = (self.index(lo)?, self.index(hi)?);
                 let name = self.loop_name(var);
                 let step = if step == 1 { format!("{name}++") } else { format!("{name} += {step}") };
-                self.line(&format!("for (ptrdiff_t {name} = {}; {name} < {}; {step}) {{", lo.text, hi.text));
+                let ty = self.index_type();
+                self.line(&format!("for ({ty} {name} = {}; {name} < {}; {step}) {{", lo.text, hi.text));
                 self.nested(|printer| printer.block(body))?;
                 self.line("}");
                 Ok(())
@@ -453,7 +469,7 @@ impl Printer<'_> {
             && let Some(index) = self.uniform(index)
         {
             let at = self.index(&index)?;
-            self.line(&format!("const ptrdiff_t {text} = {};", at.text));
+            self.line(&format!("const {} {text} = {};", self.index_type(), at.text));
             let name = Name { text, lanes: 1, mask: 0, is_index: true, facts: Facts::default() };
             self.bound.insert(var, Bound::Named(name));
             return Ok(());

@@ -11,11 +11,12 @@ mod host;
 mod kernel;
 pub mod web;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use onnxc_ir::error::{Error, Kind, Result, Stage};
+use onnxc_ir::graph::{Graph, Sym};
 use onnxc_loops::{Kernel, math, visit};
 use onnxc_machine::target::Target;
 use onnxc_object::emit::outline::{Outline, Outlined};
@@ -117,12 +118,25 @@ fn check_width(unit: &Unit<'_>, target: &Target) -> Result<()> {
     }
 }
 
+/// Kernels without their names, and the symbols that need 64 bits in them; the name of the function of each.
+type KnownKernels = HashMap<(Kernel, BTreeSet<Sym>), String>;
+
+/// The symbols whose numbers do not fit a pointer, where that has 32 bits: what the data decide and nothing bounds, such as where a
+/// slice ends, and the seed.
+fn wide_symbols(graph: &Graph, target: &Target) -> BTreeSet<Sym> {
+    if !target.is_source_only() {
+        return BTreeSet::new();
+    }
+    let unbounded = graph.data.iter().filter(|(_, symbol)| symbol.bound.is_none()).map(|(&sym, _)| sym);
+    unbounded.chain(graph.seed).collect()
+}
+
 /// The kernels of a program as functions; gives their names. Equal ones are one function under the first name.
 fn print_kernels(
     program: &Outlined<'_>,
     target: &Target,
     helpers: &mut Helpers,
-    (text, known): (&mut String, &mut HashMap<Kernel, String>),
+    (text, known): (&mut String, &mut KnownKernels),
 ) -> Result<Vec<String>> {
     let mut names = vec![];
     for (used, declared) in program.kernels.iter().zip(program.host.kernels.values()) {
@@ -135,13 +149,14 @@ fn print_kernels(
         shared.tuning.clear();
         shared.buffers.values_mut().for_each(|buffer| buffer.name.clear());
         shared.vars.values_mut().for_each(|var| var.name.clear());
-        if let Some(name) = known.get(&shared) {
+        let key = (shared, wide_symbols(used.graph, target));
+        if let Some(name) = known.get(&key) {
             names.push(name.clone());
             continue;
         }
-        let function = kernel::function(&nest, &name, target, helpers)?;
+        let function = kernel::function(&nest, &name, (target, &key.1), helpers)?;
         let _ = writeln!(text, "{}{function}", comment(&used.nodes()));
-        known.insert(shared, name.clone());
+        known.insert(key, name.clone());
         names.push(name);
     }
     Ok(names)

@@ -256,16 +256,14 @@ impl Helpers {
         );
     }
 
-    /// Division of sizes that only a run knows, rounded toward minus infinity; by 0 nothing that is used is divided.
-    pub fn sizes(&mut self) {
-        self.fixed(
-            "sizes",
-            "static inline OX_UNUSED ptrdiff_t ox_size_div(ptrdiff_t a, ptrdiff_t b) {\n    ptrdiff_t by = b == 0 ? 1 : b, quotient = a / by;\n    \
-             return quotient - (a % by != 0 && (a < 0) != (by < 0));\n}\n\nstatic inline OX_UNUSED ptrdiff_t ox_size_mod(ptrdiff_t a, ptrdiff_t b) {\n    \
-             return a - ox_size_div(a, b) * (b == 0 ? 1 : b);\n}\n\nstatic inline OX_UNUSED ptrdiff_t ox_size_min(ptrdiff_t a, ptrdiff_t b) {\n    \
-             return a < b ? a : b;\n}\n\nstatic inline OX_UNUSED ptrdiff_t ox_size_max(ptrdiff_t a, ptrdiff_t b) {\n    return a > b ? a : b;\n}\n\nstatic inline OX_UNUSED ptrdiff_t ox_size_broadcast(ptrdiff_t a, ptrdiff_t b) {\n    \
-             return a <= 0 || b <= 0 ? 0 : ox_size_max(a, b);\n}\n",
-        );
+    /// Functions on sizes that only a run knows, of the bits of a pointer (`ox_size_min`) or of 64 (`ox_long_min`). Quotients are rounded
+    /// toward minus infinity; by 0 nothing that is used is divided.
+    pub fn sizes(&mut self, is_wide: bool) {
+        let (name, text) = match is_wide {
+            false => ("sizes", SIZES.to_string()),
+            true => ("long_sizes", SIZES.replace("ptrdiff_t", "int64_t").replace("ox_size", "ox_long")),
+        };
+        self.fixed(name, &text);
     }
 
     /// Complex numbers, of f32 (`c64`) or f64 (`c128`).
@@ -383,3 +381,25 @@ OX_INLINE int32_t ox_dot_i32(int32_t a, int32_t b) {
 }
 #endif
 "#;
+
+const SIZES: &str = "static inline OX_UNUSED ptrdiff_t ox_size_div(ptrdiff_t a, ptrdiff_t b) {
+    ptrdiff_t by = b == 0 ? 1 : b, quotient = a / by;
+    return quotient - (a % by != 0 && (a < 0) != (by < 0));
+}
+
+static inline OX_UNUSED ptrdiff_t ox_size_mod(ptrdiff_t a, ptrdiff_t b) {
+    return a - ox_size_div(a, b) * (b == 0 ? 1 : b);
+}
+
+static inline OX_UNUSED ptrdiff_t ox_size_min(ptrdiff_t a, ptrdiff_t b) {
+    return a < b ? a : b;
+}
+
+static inline OX_UNUSED ptrdiff_t ox_size_max(ptrdiff_t a, ptrdiff_t b) {
+    return a > b ? a : b;
+}
+
+static inline OX_UNUSED ptrdiff_t ox_size_broadcast(ptrdiff_t a, ptrdiff_t b) {
+    return a <= 0 || b <= 0 ? 0 : ox_size_max(a, b);
+}
+";

@@ -50,6 +50,17 @@ impl Sum {
 }
 
 impl Printer<'_> {
+    /// The type of sizes and indices.
+    pub fn index_type(&self) -> &'static str {
+        if self.is_wide { "int64_t" } else { "ptrdiff_t" }
+    }
+
+    /// A function on sizes.
+    fn size_function(&mut self, name: &str) -> String {
+        self.helpers.sizes(self.is_wide);
+        format!("{}_{name}", if self.is_wide { "ox_long" } else { "ox_size" })
+    }
+
     pub fn dim(&mut self, dim: &Dim) -> Text {
         let mut sum = Sum(String::new());
         for (monomial, coefficient) in dim.terms() {
@@ -65,14 +76,14 @@ impl Printer<'_> {
                 self.symbols.insert(*sym);
                 return format!("s{}", sym.as_u32());
             }
-            Atom::FloorDiv(a, b) => ("ox_size_div", a, b),
-            Atom::Mod(a, b) => ("ox_size_mod", a, b),
-            Atom::Min(a, b) => ("ox_size_min", a, b),
-            Atom::Max(a, b) => ("ox_size_max", a, b),
-            Atom::Broadcast(a, b) => ("ox_size_broadcast", a, b),
+            Atom::FloorDiv(a, b) => ("div", a, b),
+            Atom::Mod(a, b) => ("mod", a, b),
+            Atom::Min(a, b) => ("min", a, b),
+            Atom::Max(a, b) => ("max", a, b),
+            Atom::Broadcast(a, b) => ("broadcast", a, b),
             Atom::Overgrown => return "0".into(),
         };
-        self.helpers.sizes();
+        let function = self.size_function(function);
         let (a, b) = (self.dim(a), self.dim(b));
         format!("{function}({}, {})", a.text, b.text)
     }
@@ -123,15 +134,16 @@ impl Printer<'_> {
                     }
                     let operator = if matches!(term, Term::Mod(..)) { "%" } else { "/" };
                     let x = self.index(x)?;
+                    let unsigned = if self.is_wide { "uint64_t" } else { "size_t" };
                     // No dividend is negative.
                     let by = match by.as_const() {
                         Some(by) => by.max(1).to_string(),
                         None => {
-                            self.helpers.sizes();
-                            format!("(size_t)ox_size_max({}, 1)", self.dim(by).text)
+                            let max = self.size_function("max");
+                            format!("({unsigned}){max}({}, 1)", self.dim(by).text)
                         }
                     };
-                    format!("(ptrdiff_t)((size_t){} {operator} {by})", x.factor())
+                    format!("({})(({unsigned}){} {operator} {by})", self.index_type(), x.factor())
                 }
             };
             match coefficient.as_const() {
