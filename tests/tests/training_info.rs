@@ -1,6 +1,8 @@
 //! `training_info`, compiled: each rule of the specification on a model of its own, what a step leaves in the state, checkpoints, misuse of
-//! the further entry points.
+//! the further entry points; and all of that on drawn networks.
 
+#[path = "training_info/drawn.rs"]
+mod drawn;
 #[path = "training_info/program.rs"]
 mod program;
 #[path = "clauses/text.rs"]

@@ -223,7 +223,11 @@ impl Plan {
             return Ok(Initial::Zeros);
         }
         if equal && REPEATED % element == 0 && data.len() > REPEATED {
-            return Ok(Initial::Repeated(self.weight(path, WeightSource::Beginning(input), REPEATED as u64)?));
+            return Ok(Initial::Repeated(self.weight(
+                path,
+                WeightSource::Beginning(input),
+                REPEATED as u64,
+            )?));
         }
         Ok(Initial::Weights(self.weight(path, WeightSource::Default(input), data.len() as u64)?))
     }
