@@ -1,5 +1,7 @@
 //! The program's behaviour: files, messages and exit codes.
 
+#[path = "cli/archive.rs"]
+mod archive;
 #[path = "cli/commands.rs"]
 mod commands;
 #[path = "cli/many.rs"]

@@ -199,6 +199,52 @@ fn a_loss_of_probabilities() {
     trains_alike("bce");
 }
 
+/// Mode 0 is PyTorch's AdamW, mode 1 that of Hugging Face: weights after five steps, found by these in f64.
+#[test]
+fn both_modes_of_adamw() {
+    let after = [
+        [0.5652175638734678, -1.0968083618652582, -0.1419707966615524, 3.0588475945373705],
+        [0.5629976047236949, -1.0989197462268023, -0.13828504234675906, 3.0510595462419863],
+    ];
+    for (mode, wanted) in after.iter().enumerate() {
+        let attributes = [
+            ("adam_mode", mode as f64),
+            ("alpha", 0.9),
+            ("beta", 0.999),
+            ("correct_bias", 1.0),
+            ("epsilon", 1e-3),
+            ("weight_decay", 0.1),
+        ];
+        let values = Values { shape: vec![4], dtype: String::new(), values: vec![0.5, -1.2, 0.0, 3.0] };
+        let mut given: BTreeMap<String, Tensor> = BTreeMap::from([("w".to_string(), values.tensor())]);
+        let own = Run {
+            optimizer: "AdamWOptimizer".to_string(),
+            attributes: attributes.map(|(name, value)| (name.to_string(), value)).into(),
+            learning_rate: 0.05,
+            parameters: BTreeMap::from([("w".to_string(), values)]),
+            batches: vec![],
+            losses: vec![],
+        };
+        let optimizer = loaded(&optimizer(&own)).unwrap_or_else(|errors| panic!("{errors}"));
+        given.insert("rate".into(), Tensor::from_slice(&[1], &[own.learning_rate]));
+        for moments in ["w.m1", "w.m2"] {
+            given.insert(moments.into(), Tensor::zeros(DType::F32, &[4]));
+        }
+        for step in 0..5i64 {
+            let gradient = |at: i64| ((step * 7 + at * 5) % 11 - 5) as f32 / 4.0;
+            given.insert("w.g".into(), Tensor::from_slice(&[4], &[0, 1, 2, 3].map(gradient)));
+            given.insert("step".into(), Tensor::from_slice(&[1], &[step + 1]));
+            let outputs = run(&optimizer, &given);
+            for name in ["w", "w.m1", "w.m2"] {
+                given.insert(name.into(), outputs[&format!("{name}.new")].clone());
+            }
+        }
+        for (found, wanted) in given["w"].to_f64s().unwrap().iter().zip(wanted) {
+            assert!((found - wanted).abs() <= 1e-6, "mode {mode}: {found}, not {wanted}");
+        }
+    }
+}
+
 /// The optimizer alone takes lists that only a run knows.
 #[test]
 fn lists_of_unknown_length_are_refused() {

@@ -9,8 +9,8 @@ use onnxc_ir::graph::{DType, Tensor};
 use onnxc_ir::interp;
 use onnxc_machine::target::Target;
 use onnxc_proto::attribute_proto::AttributeType;
-use onnxc_proto::build::{self, int, ints, node, untyped, value};
-use onnxc_proto::{AttributeProto, ModelProto, NodeProto, ValueInfoProto};
+use onnxc_proto::build::{self, f32_value, int, ints, node, untyped, value};
+use onnxc_proto::{AttributeProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use onnxc_tests::compile::{Code, compile_for};
 use prost::Message;
 
@@ -469,6 +469,98 @@ fn derivatives_of_derivatives() {
         ..Default::default()
     });
     assert_eq!(results(&called, &[scalar(2.0)]).concat(), [12.0]);
+}
+
+/// What is quantized and back, and PyTorch's results for it.
+struct Quantized {
+    /// Of x; scales and zero points are along axis 1, or are scalars where there is one.
+    shape: &'static [usize],
+    x: &'static [f32],
+    scales: &'static [f32],
+    zero_points: &'static [i32],
+    to: DType,
+    y: &'static [f64],
+    by_x: &'static [f64],
+    by_scales: &'static [f64],
+}
+
+/// Results of `fake_quantize_per_tensor_affine`, `fake_quantize_per_channel_affine` and those of learnable scales in PyTorch 2.15, for the
+/// loss `sum(y * [1, 2, 3, ...])`: values in the range, at its ends, rounded to its ends, and beyond them.
+const QUANTIZED: [Quantized; 4] = [
+    Quantized {
+        shape: &[2, 6],
+        x: &[63.5, 63.7, 63.8, 64.0, 90.0, -64.0, -64.2, -64.3, -70.0, 0.1, -0.6, 0.0],
+        scales: &[0.5],
+        zero_points: &[0],
+        to: DType::I8,
+        y: &[63.5, 63.5, 63.5, 63.5, 63.5, -64.0, -64.0, -64.0, -64.0, 0.0, -0.5, 0.0],
+        by_x: &[1.0, 2.0, 0.0, 0.0, 0.0, 6.0, 7.0, 0.0, 0.0, 10.0, 11.0, 12.0],
+        by_scales: &[-649.8001708984375],
+    },
+    Quantized {
+        shape: &[2, 6],
+        x: &[63.5, 63.7, 63.8, 64.0, 90.0, -64.0, -64.2, -64.3, -70.0, 0.1, -0.6, 0.0],
+        scales: &[0.5],
+        zero_points: &[3],
+        to: DType::I8,
+        y: &[62.0, 62.0, 62.0, 62.0, 62.0, -64.0, -64.0, -64.5, -65.5, 0.0, -0.5, 0.0],
+        by_x: &[0.0, 0.0, 0.0, 0.0, 0.0, 6.0, 7.0, 8.0, 0.0, 10.0, 11.0, 12.0],
+        by_scales: &[680.7999267578125],
+    },
+    Quantized {
+        shape: &[1, 8],
+        x: &[-25.0, -25.1, -25.2, 38.75, 38.8, 38.9, 0.3, -7.3],
+        scales: &[0.25],
+        zero_points: &[100],
+        to: DType::U8,
+        y: &[-25.0, -25.0, -25.0, 38.75, 38.75, 38.75, 0.25, -7.25],
+        by_x: &[1.0, 2.0, 0.0, 4.0, 5.0, 0.0, 7.0, 8.0],
+        by_scales: &[630.0],
+    },
+    Quantized {
+        shape: &[2, 3, 2],
+        x: &[0.2, 63.5, 40.0, -31.9, 1.5, 254.0, -64.0, -64.4, 32.4, 32.6, -3.1, -300.0],
+        scales: &[0.5, 0.25, 2.0],
+        zero_points: &[0, -5, 7],
+        to: DType::I8,
+        y: &[0.0, 63.5, 33.0, -30.75, 2.0, 240.0, -64.0, -64.0, 32.5, 32.5, -4.0, -270.0],
+        by_x: &[1.0, 2.0, 0.0, 0.0, 5.0, 0.0, 7.0, 0.0, 9.0, 10.0, 11.0, 0.0],
+        by_scales: &[-1024.4000244140625, -96.39999389648438, -903.699951171875],
+    },
+];
+
+/// Pairs of QuantizeLinear and DequantizeLinear learn as PyTorch's fake quantization does.
+#[test]
+fn quantization_is_passed_straight_through() {
+    for case in &QUANTIZED {
+        let along: &[usize] = if case.scales.len() == 1 { &[] } else { &[case.scales.len()] };
+        let zero_point = TensorProto {
+            name: Some("zero".into()),
+            dims: along.iter().map(|&size| size as i64).collect(),
+            data_type: Some(case.to.to_onnx()),
+            int32_data: case.zero_points.to_vec(),
+            ..Default::default()
+        };
+        let weights = (1..=case.x.len()).map(|at| at as f32).collect();
+        let dims: Vec<i64> = case.shape.iter().map(|&size| size as i64).collect();
+        let inputs = vec![f32_value("x", case.shape), f32_value("s", along)];
+        let nodes = vec![
+            node("QuantizeLinear", &["x", "s", "zero"], &["q"]),
+            node("DequantizeLinear", &["q", "s", "zero"], &["y"]),
+            node("Mul", &["y", "weights"], &["loss"]),
+            gradient(&["x", "s"], &[], "loss", &["dx", "ds"]),
+        ];
+        let mut model = model(inputs, nodes, &["y", "dx", "ds"]);
+        let graph = model.graph.as_mut().unwrap();
+        graph.initializer.extend([zero_point, build::f32_tensor("weights", &dims, weights)]);
+        let inputs = [Tensor::from_slice(case.shape, case.x), Tensor::from_slice(along, case.scales)];
+        let found = results(&model, &inputs);
+        assert_eq!(found[0], case.y);
+        assert_eq!(found[1], case.by_x);
+        for (found, wanted) in found[2].iter().zip(case.by_scales) {
+            assert!((found - wanted).abs() <= 1e-5 * wanted.abs(), "{found}, not {wanted}");
+        }
+    }
 }
 
 #[test]

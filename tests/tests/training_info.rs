@@ -1,6 +1,8 @@
 //! `training_info`, compiled: each rule of the specification on a model of its own, what a step leaves in the state, checkpoints, misuse of
-//! the further entry points.
+//! the further entry points; and all of that on drawn networks.
 
+#[path = "training_info/drawn.rs"]
+mod drawn;
 #[path = "training_info/program.rs"]
 mod program;
 #[path = "clauses/text.rs"]
@@ -16,7 +18,8 @@ use onnxc::{Compiled, Options, Quiet};
 use onnxc_import::{ImportOptions, NoExternalData};
 use onnxc_ir::graph::Tensor;
 use onnxc_machine::target::Target;
-use onnxc_proto::{GraphProto, ModelProto, StringStringEntryProto, TrainingInfoProto, build};
+use onnxc_proto::tensor_proto::DataType;
+use onnxc_proto::{GraphProto, ModelProto, StringStringEntryProto, TensorProto, TrainingInfoProto, build};
 use onnxc_runtime_support::{Options as RunOptions, Status};
 use onnxc_tests::abi::check;
 use program::{Program, State, entry, own, values};
@@ -205,6 +208,82 @@ fn variables_of_any_type() {
         let wanted: [&[f64]; 5] =
             [&[0.0, 1.0], &[2.0, 4.0, 6.0], &[-0.5], &[], &[-1.0, 2.0, -3.0, 4.0, -5.0]];
         assert_eq!(found, wanted);
+    }
+}
+
+/// Initial values whose elements are equal are not in the object as often; a reset gives them to every byte, and none beyond.
+#[test]
+fn initial_values_of_equal_elements() {
+    const COUNTS: [usize; 8] = [0, 1, 15, 16, 17, 33, 4096, 50_000];
+    type Draw = fn(usize) -> u64;
+    let kinds: [(DataType, usize, &str, Draw); 10] = [
+        (DataType::Float, 4, "zeros", |_| 0),
+        (DataType::Float, 4, "ones", |_| 1f32.to_bits().into()),
+        (DataType::Float, 4, "negative zeros", |_| (-0f32).to_bits().into()),
+        (DataType::Float, 4, "first", |at| (at == 0).into()),
+        (DataType::Float16, 2, "halves", |_| 0x3800),
+        (DataType::Uint8, 1, "sevens", |_| 7),
+        (DataType::Bool, 1, "truths", |_| 1),
+        (DataType::Double, 8, "last", |at| (at % 50_000 == 49_999).into()),
+        (DataType::Int64, 8, "counts", |_| 5),
+        (DataType::Complex64, 8, "i", |_| 0x3f80_0000 << 32),
+    ];
+    let (mut graph, mut update, mut different) = (text::model(SCALE).graph.unwrap(), vec![], 0);
+    let mut algorithm = text::model("(float[1] t) => (float[1] q) { q = Neg(t) }").graph.unwrap();
+    for (kind, width, name, draw) in kinds {
+        for count in COUNTS {
+            let values = (0..count).flat_map(|at| draw(at).to_le_bytes()[..width].to_vec());
+            let values: Vec<u8> = values.collect();
+            let uniform = values.chunks(width).all(|element| element == &values[..width]);
+            different += if uniform { 0 } else { values.len() };
+            let name = format!("{name} {count}");
+            algorithm.node.push(build::node("Identity", &[&name], &[&format!("{name} next")]));
+            algorithm.output.push(build::value(&format!("{name} next"), kind as i32, &[count]));
+            update.push(format!("{name}={name} next"));
+            graph.initializer.push(TensorProto {
+                data_type: Some(kind as i32),
+                dims: vec![count as i64],
+                raw_data: Some(values.into()),
+                name: Some(name),
+                ..Default::default()
+            });
+        }
+    }
+    let update: Vec<&str> = update.iter().map(String::as_str).collect();
+    let mut info = info("", &[], STEP, &update);
+    info.algorithm = Some(algorithm);
+    let initializers = graph.initializer.clone();
+    let mut model = model(SCALE, vec![info]);
+    model.graph = Some(graph);
+    for opt_level in [0, 3] {
+        let compiled = compile(&model, &options(true, opt_level)).unwrap_or_else(|errors| panic!("{errors}"));
+        let mut object = vec![];
+        compiled.artifact().unwrap().write_object(&mut object).unwrap();
+        let most = different + 150_000;
+        assert!(object.len() < most, "{} bytes, at most {most}", object.len());
+        let loaded = load(&model, opt_level);
+        let program = own(&loaded);
+        // Anything may be in a block before its first reset.
+        let mut state = State::new(&program);
+        state.0.contents_mut().fill(0xa5);
+        let symbols = vec![1; program.model.symbols().len()];
+        assert_eq!(program.model.reset_state(state.0.contents_mut(), &symbols), Status::OK);
+        let mut at = 64;
+        for state_of in &program.graph.states {
+            let name = &program.graph.inputs[state_of.ports.0].name;
+            let wanted = initializers.iter().find(|tensor| tensor.name.as_ref() == Some(name)).unwrap();
+            let wanted = wanted.raw_data.as_ref().unwrap();
+            let room = &state.bytes()[at..at + wanted.len().next_multiple_of(64)];
+            let (found, behind) = room.split_at(wanted.len());
+            assert!(found == wanted.as_ref(), "{name} at level {opt_level}");
+            assert!(behind.iter().all(|&byte| byte == 0), "behind {name}");
+            at += room.len();
+        }
+        assert_eq!(at, state.bytes().len());
+        let (before, inputs) = (state.bytes(), [f32s(&[1], &[3.0]), f32s(&[1], &[2.0])]);
+        let (status, _) = entry(&loaded, "train_step").call_with(&inputs, &mut state, RunOptions::default());
+        assert_eq!(status, Status::OK);
+        assert_eq!(state.bytes(), before);
     }
 }
 

@@ -17,6 +17,7 @@ mod elementwise;
 mod indexing;
 mod loops;
 mod movement;
+mod pieces;
 mod sums;
 mod sums_behind;
 #[cfg(test)]
@@ -28,7 +29,8 @@ use crate::NodeCx;
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::{DType, Dim, Graph, MapFn, Node, NodeId, Op, Requirement, RhsLayout, ValueId};
-use onnxc_ir::scalar::{BinaryFn, ReduceFn};
+use onnxc_ir::scalar::ReduceFn;
+use pieces::total;
 
 /// The derivatives of the sum of `y`'s elements by each of `xs`, of the type of that one. They are computed along the nodes of the
 /// builder's graph from number `first` of its order on, which compute `y`, and none of `xs`. `charge` hears how many primitives
@@ -94,21 +96,16 @@ fn adjoints(
     charge: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Vec<Option<ValueId>>> {
     let depends = dependent(b.graph, nodes, xs);
-    let mut found: SecondaryMap<ValueId, Option<ValueId>> = SecondaryMap::new();
-    let add = |b: &mut Builder<'_>, sum: &mut Option<ValueId>, adjoint: ValueId| {
-        *sum = Some(match *sum {
-            Some(sum) => b.binary(BinaryFn::Add, sum, adjoint)?,
-            None => adjoint,
-        });
-        Ok(())
-    };
+    // What the readers of each value give; all of them come before the node that makes it.
+    let mut found: SecondaryMap<ValueId, Vec<ValueId>> = SecondaryMap::new();
     for &(value, adjoint) in seeds.iter().filter(|(value, _)| depends.contains(*value)) {
-        add(b, &mut found[value], adjoint)?;
+        found[value].push(adjoint);
     }
     for &id in nodes.iter().rev() {
         let before = b.graph.nodes.len();
         let node = mathematical(b, id);
-        let of_results: Vec<Option<ValueId>> = node.outputs.iter().map(|&value| found[value]).collect();
+        let of_results = node.outputs.iter().map(|&value| total(b, &found[value]));
+        let of_results: Vec<Option<ValueId>> = of_results.collect::<Result<_>>()?;
         if of_results.iter().all(Option::is_none) {
             continue;
         }
@@ -116,11 +113,11 @@ fn adjoints(
         let rule = Rule { b: &mut *b, id, node: &node, wanted: &wanted, of_results: &of_results };
         for (&operand, adjoint) in node.inputs.iter().zip(rule.apply()?) {
             let Some(adjoint) = adjoint.filter(|_| depends.contains(operand)) else { continue };
-            add(b, &mut found[operand], adjoint)?;
+            found[operand].push(adjoint);
         }
         charge(b.graph.primitives_from(before))?;
     }
-    Ok(xs.iter().map(|&x| found[x]).collect())
+    xs.iter().map(|&x| total(b, &found[x])).collect()
 }
 
 /// The node to differentiate: a function that is known where a choice computes it.

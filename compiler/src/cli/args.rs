@@ -455,10 +455,11 @@ pub struct RunArgs {
     /// Times that --train goes over the data
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub epochs: u64,
-    /// With --train, begin with the state in this file, in place of that of the initialization
+    /// With --train, begin with the state in this file, in place of that of the initialization; of a .npz file with the variables that it
+    /// has by name
     #[arg(long, value_name = "FILE", requires = "train")]
     pub restore: Option<PathBuf>,
-    /// With --train, write the state to this file at the end
+    /// With --train, write the state to this file at the end; as .npz its variables by name, for NumPy
     #[arg(long, value_name = "FILE", requires = "train")]
     pub save: Option<PathBuf>,
     /// Write the outputs into this folder: numbers as .npy; strings, sequences, maps and optionals as .pb

@@ -67,7 +67,7 @@ fn descr(dtype: DType) -> std::result::Result<String, String> {
 }
 
 /// What comes before the data in a `.npy` file (format version 1.0, or 2.0 for a header of more than 64 KiB).
-fn npy_header(tensor: &Tensor) -> std::result::Result<Vec<u8>, String> {
+pub fn npy_header(tensor: &Tensor) -> std::result::Result<Vec<u8>, String> {
     let sizes: String = tensor.shape.iter().map(|size| format!("{size}, ")).collect();
     let sizes = if tensor.shape.len() > 1 { sizes.trim_end_matches([',', ' ']) } else { sizes.trim_end() };
     let descr = descr(tensor.dtype)?;

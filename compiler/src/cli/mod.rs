@@ -6,6 +6,7 @@ macro_rules! say {
     ($($argument:tt)*) => { $crate::cli::say(format_args!($($argument)*)) };
 }
 
+pub mod archive;
 pub mod args;
 mod bench;
 mod bisect;

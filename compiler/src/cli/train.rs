@@ -1,6 +1,7 @@
 //! `onnxc run --train`: initializes a model, trains it on batches from files, and prints how the loss goes.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -10,13 +11,14 @@ use crate::cli::check::to_json;
 use crate::cli::session::{
     Loaded, LoadedEntry, Problems, Session, native_options, one, print_warnings, usage,
 };
-use crate::cli::{data, files, output};
+use crate::cli::{archive, data, files, output};
 use crate::files::{Mapped, io_error};
 use crate::native::{self, ALIGNMENT, Call, GuardedBlock, Memory};
 use onnxc_import::training::Role;
-use onnxc_ir::error::Result;
-use onnxc_ir::graph::{Graph, Tensor};
+use onnxc_ir::error::{Error, Result};
+use onnxc_ir::graph::{DType, Dim, Graph, State, Tensor};
 use onnxc_ir::words::did_you_mean;
+use onnxc_object::host::lower::state::StateLayout;
 
 /// Of an epoch.
 #[derive(Serialize)]
@@ -73,8 +75,10 @@ fn train(args: &RunArgs, loaded: &Loaded) -> Result<()> {
         let Some(state) = &state else {
             return Err(usage("--save: the model has no state, as its bindings change nothing".to_string()));
         };
-        let mut write = |file: &mut std::fs::File| {
-            std::io::Write::write_all(file, state.contents()).map_err(|error| io_error(path, &error))
+        let tensors = if archive::is_archive(path) { Some(variables(&loaded.graph, state)?) } else { None };
+        let mut write = |file: &mut std::fs::File| match &tensors {
+            Some(tensors) => archive::write(file, path, tensors),
+            None => std::io::Write::write_all(file, state.contents()).map_err(|error| io_error(path, &error)),
         };
         output::write_file(path, &mut write)?;
     }
@@ -99,13 +103,10 @@ fn begin(args: &RunArgs, loaded: &Loaded) -> Result<Option<GuardedBlock>> {
         }
         state = Some(block);
     }
-    if let Some(path) = &args.restore {
+    let archived = args.restore.as_deref().filter(|path| archive::is_archive(path));
+    if let Some(path) = args.restore.as_deref().filter(|_| archived.is_none()) {
         let bytes = Mapped::open(path)?.bytes();
-        let Some(block) = &mut state else {
-            return Err(usage(
-                "--restore: the model has no state, as its bindings change nothing".to_string(),
-            ));
-        };
+        let block = state.as_mut().ok_or_else(no_state)?;
         if bytes.len() != block.bytes() || bytes[..8] != block.contents()[..8] {
             let (path, found, wanted) = (path.display(), bytes.len(), block.bytes());
             let why = if found == wanted {
@@ -121,7 +122,76 @@ fn begin(args: &RunArgs, loaded: &Loaded) -> Result<Option<GuardedBlock>> {
     for entry in loaded.entries.iter().filter(|entry| entry.role == Role::Initialize) {
         call(loaded, entry, &[], state.as_mut(), args.seed)?;
     }
+    if let Some(path) = archived {
+        let block = state.as_mut().ok_or_else(no_state)?;
+        set_variables(&loaded.graph, block, path)?;
+    }
     Ok(state)
+}
+
+fn no_state() -> Error {
+    usage("--restore: the model has no state, as its bindings change nothing".to_string())
+}
+
+/// A variable, and where it is in the block.
+struct Place<'g> {
+    name: &'g str,
+    dtype: DType,
+    shape: Vec<usize>,
+    bytes: Range<usize>,
+}
+
+impl<'g> Place<'g> {
+    /// `None` where its size is not known before a run.
+    fn new(name: &'g str, state: &State, offset: &Dim) -> Option<Place<'g>> {
+        let known = |dim: &Dim| dim.as_const().and_then(|size| usize::try_from(size).ok());
+        let (start, count) = (known(offset)?, known(&state.ty.bytes())?);
+        let shape = state.ty.shape.iter().map(known).collect::<Option<Vec<usize>>>()?;
+        Some(Place { name, dtype: state.ty.dtype, shape, bytes: start..start + count })
+    }
+}
+
+fn places(graph: &Graph) -> Result<Vec<Place<'_>>> {
+    let Some(layout) = StateLayout::new(graph) else { return Ok(vec![]) };
+    let inputs = graph.inputs[graph.given_inputs()..].iter();
+    let states = inputs.zip(&graph.states).zip(&layout.offsets);
+    let unknown = |name: &str| {
+        usage(format!("`{name}` has no size before the model runs, so that .npz cannot hold it"))
+    };
+    states
+        .map(|((input, state), offset)| {
+            Place::new(&input.name, state, offset).ok_or_else(|| unknown(&input.name))
+        })
+        .collect()
+}
+
+/// All variables, as they are in the block.
+fn variables(graph: &Graph, block: &GuardedBlock) -> Result<Vec<(String, Tensor)>> {
+    let tensor = |place: Place<'_>| {
+        let data = block.contents()[place.bytes].to_vec();
+        (place.name.to_string(), Tensor::new(place.dtype, place.shape, data.into()))
+    };
+    Ok(places(graph)?.into_iter().map(tensor).collect())
+}
+
+/// Sets those variables that a file has.
+fn set_variables(graph: &Graph, block: &mut GuardedBlock, path: &Path) -> Result<()> {
+    let places = places(graph)?;
+    let find = |name: &str| places.iter().find(|place| place.name == name);
+    for (name, tensor) in archive::read(path, &|name| find(name).map(|place| place.dtype))? {
+        let file = path.display();
+        let Some(place) = find(&name) else {
+            let hint = did_you_mean(&name, places.iter().map(|place| place.name));
+            return Err(usage(format!("{file}: the model has no variable `{name}`{hint}")));
+        };
+        if tensor.dtype != place.dtype || tensor.shape != place.shape {
+            let found = format!("{}{:?}", tensor.dtype, tensor.shape);
+            let wanted = format!("{}{:?}", place.dtype, place.shape);
+            return Err(usage(format!("{file}: `{name}` is {found}, must be {wanted}")));
+        }
+        block.contents_mut()[place.bytes.clone()].copy_from_slice(&tensor.data);
+    }
+    Ok(())
 }
 
 fn call(

@@ -61,6 +61,12 @@ fn training_goes_on_where_it_was_saved() {
     assert_eq!(losses(&rest.out), found[3..]);
     let read = |name: &str| fs::read(folder.path().join(name)).unwrap();
     assert!(read("rest") == read("whole") && read("half") != read("whole"));
+    // By names, in the form of NumPy.
+    train(&["--epochs", "3", "--save", "half.npz"]);
+    let rest = train(&["--epochs", "3", "--restore", "half.npz", "--save", "rest"]);
+    assert_eq!(losses(&rest.out), found[3..], "{}", rest.err);
+    assert!(read("rest") == read("whole"));
+    assert_eq!(&read("half.npz")[..4], b"PK\x03\x04");
     // Other random weights.
     assert_ne!(losses(&train(&["--seed", "5"]).out)[0], found[0]);
     let json = train(&["--epochs", "1", "--json"]);
@@ -105,6 +111,7 @@ fn wrong_calls_are_refused() {
     fs::copy(crate::digits(), folder.path().join("plain.onnx")).unwrap();
     fs::write(folder.path().join("short"), [0; 100]).unwrap();
     fs::write(folder.path().join("other"), vec![7; 54848]).unwrap();
+    fs::write(folder.path().join("fake.npz"), vec![7; 54848]).unwrap();
     files::write_npy(&folder.path().join("few.npy"), &Tensor::from_slice(&[3], &[0i64; 3])).unwrap();
     fs::create_dir(folder.path().join("empty")).unwrap();
     for (arguments, wanted) in [
@@ -126,6 +133,11 @@ fn wrong_calls_are_refused() {
             &[&TRAIN[..5], &["--input", "labels=few.npy", "--input", "rate=rate.npy"]].concat(),
             "`labels` has 3 rows, and `images` has 8",
         ),
+        (
+            &[&TRAIN[..], &["--restore", "fake.npz"]].concat(),
+            "fake.npz: not a zip archive, as .npz files are",
+        ),
+        (&[&TRAIN[..], &["--restore", "none.npz"]].concat(), "none.npz"),
         (&["run", "digits.onnx", "--save", "x"], "--train"),
     ] {
         let run = onnxc(folder.path(), arguments);

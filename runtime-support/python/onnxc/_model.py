@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import os
 import re
+import struct
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -84,14 +85,32 @@ def load(
 
 def needs_runtime(path: Path) -> bool:
     """Whether a library calls the runtime, as models of strings and images do."""
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(b"onnxc_strings_") >= 0
+    return _symbols(path).find(b"onnxc_strings_") >= 0
+
+
+# The type of a section with dynamic symbols, and that of the name table that goes with it, in an ELF file.
+_DYNAMIC_SYMBOLS, _STRINGS = 11, 3
+
+
+def _symbols(path: Path) -> Union[bytes, mmap.mmap]:
+    """The part of a library with the names of its symbols. It is all of it but in ELF files of 64 bits, whose weights are long to search."""
+    with open(path, "rb") as file:
+        head = file.read(64)
+        if head[:6] == b"\x7fELF\2\1" and len(head) == 64:
+            (at,), (size, count) = struct.unpack_from("<Q", head, 40), struct.unpack_from("<HH", head, 58)
+            file.seek(at)
+            table = file.read(size * count)
+            sections = [struct.unpack_from("<IIQQQQI", table, begin) for begin in range(0, len(table) - 43, max(size, 44))]
+            for section in sections:
+                if section[1] == _DYNAMIC_SYMBOLS and section[6] < len(sections) and sections[section[6]][1] == _STRINGS:
+                    file.seek(sections[section[6]][4])
+                    return file.read(sections[section[6]][5])
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _names(path: Path, library: ctypes.CDLL) -> list[str]:
     """The models of a library: of the words in the file that look like symbols, those that are."""
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        names = {match.group(1).decode() for match in re.finditer(rb"([A-Za-z][A-Za-z0-9_]*)_model\0", content)}
+    names = {match.group(1).decode() for match in re.finditer(rb"([A-Za-z][A-Za-z0-9_]*)_model\0", _symbols(path))}
     return sorted(name for name in names if hasattr(library, f"{name}_model") and hasattr(library, f"{name}_run"))
 
 

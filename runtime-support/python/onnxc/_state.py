@@ -1,8 +1,10 @@
 """Tensors that stay from run to run."""
 
 import ctypes
+import os
+import zipfile
 from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +74,26 @@ class State(MutableMapping[str, Array]):
         if saved._description is not self._description or len(saved._block) != len(self._block):
             raise InvalidArgument("the state is of another model, or has other sizes")
         self._block[:] = saved._block
+
+    def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """Writes all tensors by their names, as `numpy.savez` does, for `load`, `numpy.load` and `onnxc run --restore`."""
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in self:
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, self[name], allow_pickle=False)
+
+    def load(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """Sets the tensors that a `.npz` file has, of `save`, `numpy.savez` or `onnxc run --save`, and keeps the others. Nothing changes where
+        one of them does not fit."""
+        values: dict[str, Array] = {}
+        with np.load(path, allow_pickle=False) as saved:
+            for name in saved.files:
+                dtype = _types.numpy_type(self._find(name)[0].port.dtype)
+                value = saved[name]
+                # NumPy has no names for some types in files.
+                raw = value.dtype.kind == "V" and value.dtype.itemsize == dtype.itemsize
+                values[name] = value.view(dtype) if raw else value
+        self.update(values)
 
     @property
     def _words(self) -> npt.NDArray[np.int64]:

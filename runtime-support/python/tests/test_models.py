@@ -395,6 +395,25 @@ class States(unittest.TestCase):
         np.testing.assert_array_equal(state["w"], np.arange(1, 7).reshape(3, 2))
         state.restore(saved)
         np.testing.assert_allclose(state["w"], w, rtol=1e-5)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "learnt.npz"
+            state.save(path)
+            with np.load(path) as arrays:
+                self.assertEqual(list(arrays), list(state))
+                np.testing.assert_array_equal(arrays["w"], state["w"])
+            other = loaded.state()
+            other.load(path)
+            np.testing.assert_array_equal(other.bytes, state.bytes)
+            np.savez(path, w=-w)
+            other.load(path)
+            np.testing.assert_array_equal(other["w"], -w)
+            np.savez(path, w=np.zeros((2, 3), np.float32))
+            with self.assertRaisesRegex(onnxc.InvalidArgument, r"state `w` has the shape \(3, 2\), not \(2, 3\)"):
+                other.load(path)
+            np.savez(path, v=w)
+            with self.assertRaisesRegex(KeyError, "no state `v`"):
+                other.load(path)
+            np.testing.assert_array_equal(other["w"], -w)
         self.assertEqual(onnxc.compile_and_load(network).entries, {})
 
     def test_a_model_that_infers_learns(self):

@@ -37,6 +37,12 @@ impl Data {
         Ok(Data { bytes: tensor.data.clone(), width })
     }
 
+    /// The first bytes alone.
+    pub fn beginning(mut self, bytes: u64) -> Data {
+        self.bytes.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
+        self
+    }
+
     pub fn len(&self) -> usize {
         self.bytes.len()
     }

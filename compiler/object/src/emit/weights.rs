@@ -97,7 +97,7 @@ pub(super) fn constants(parts: &[Part]) -> Result<Vec<Constant>> {
         for weight in &part.weights {
             let graph = &*part.graph;
             let (name, dtype) = match weight.source {
-                WeightSource::Default(input) => {
+                WeightSource::Default(input) | WeightSource::Beginning(input) => {
                     (graph.inputs[input].name.clone(), graph.input_ty(input).dtype)
                 }
                 WeightSource::Strings => ("strings".to_string(), DType::U8),
@@ -139,6 +139,11 @@ impl Contents<'_> {
                 let default = graph.inputs[input].default.as_ref();
                 let tensor = default.ok_or_else(|| internal("a default has gone".into()))?;
                 Data::tensor(&stored_default(graph, tensor))
+            }
+            WeightSource::Beginning(input) => {
+                let default = graph.inputs[input].default.as_ref();
+                let tensor = default.ok_or_else(|| internal("a default has gone".into()))?;
+                Ok(Data::tensor(&stored_default(graph, tensor))?.beginning(weight.bytes))
             }
             WeightSource::Strings => {
                 let strings = graph.strings.as_ref();

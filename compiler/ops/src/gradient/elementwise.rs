@@ -244,12 +244,17 @@ impl Rule<'_, '_> {
         let half = self.b.binary_scalar(BinaryFn::Mul, g, 0.5)?;
         let equal = self.b.compare(CompareFn::Eq, a, b)?;
         let zero = self.number(0.0, g);
-        let shared = self.b.select(equal, half, zero)?;
+        // The ends of the range that is quantized to belong to it: the bounds are the second operands.
+        let shares = match is_straight(self.b.graph, self.node) {
+            true => [g, zero],
+            false => [half, half],
+        };
         let mut part = |wanted: usize, one: ValueId, other: ValueId| {
             if !self.wanted[wanted] {
                 return Ok(None);
             }
             let won = self.b.compare(wins, one, other)?;
+            let shared = self.b.select(equal, shares[wanted], zero)?;
             self.b.select(won, g, shared).map(Some)
         };
         Ok([part(0, a, b)?, part(1, b, a)?])

@@ -3,7 +3,7 @@
 use super::*;
 use onnxc_ir::graph::{DType, Graph, MapFn, OriginId, Symbol, Tensor, TensorType};
 use onnxc_ir::interp;
-use onnxc_ir::scalar::{CompareFn, UnaryFn};
+use onnxc_ir::scalar::{BinaryFn, CompareFn, UnaryFn};
 
 /// Distance of the two points of a difference quotient, halved.
 const STEP: f64 = 1e-5;
@@ -327,6 +327,31 @@ fn what_is_moved() {
             let (starts, sizes) =
                 (vec![Dim::from(start), Dim::ZERO], vec![Dim::from(size), b.shape(x[0])[1].clone()]);
             b.emit1(Op::Slice { starts, steps: vec![step, 1], sizes }, &[x[0]])
+        });
+    }
+    // Neighbouring slices of one value, in any order: with gaps, overlaps, and what reads all of it.
+    for parts in [
+        &[(0i64, 2i64), (2, 3), (5, 2)][..],
+        &[(5, 2), (0, 2), (2, 3)],
+        &[(2, 2), (4, 1)],
+        &[(0, 3), (4, 3)],
+        &[(0, 4), (2, 5), (4, 3)],
+        &[(1, 2), (1, 2), (3, 1)],
+        &[(0, 7), (0, 3), (3, 4)],
+    ] {
+        check(&format!("slices {parts:?}"), &[&[2, 7]], &|b, x| {
+            let mut sum = None;
+            for (number, &(start, size)) in parts.iter().enumerate() {
+                let part = b.slice_axis(x[0], 1, Dim::from(start), Dim::from(size))?;
+                let part = b.binary_scalar(BinaryFn::Mul, part, 0.7 + number as f64)?;
+                let square = b.binary(BinaryFn::Mul, part, part)?;
+                let own = b.reduce(ReduceFn::Sum, square, &[1])?;
+                sum = Some(match sum {
+                    Some(sum) => b.binary(BinaryFn::Mul, sum, own)?,
+                    None => own,
+                });
+            }
+            Ok(sum.unwrap())
         });
     }
     check("a reversed axis", &[&[5]], &|b, x| {

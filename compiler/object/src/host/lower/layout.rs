@@ -19,7 +19,7 @@ use crate::host::lower::state::StateLayout;
 use onnxc_backend::codegen::kernels::{KernelCode, Kernels};
 use onnxc_ir::borders::stored_default;
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::{Constant, Def, Dim, Graph, NodeId, Op, Sym, TensorType, ValueId};
+use onnxc_ir::graph::{Constant, Def, Dim, Graph, NodeId, Op, Sym, Tensor, TensorType, ValueId};
 use onnxc_loops::work::Threads;
 use onnxc_schedule::{
     ALIGN, Group, GroupId, Program, Scratch, Step, Storage, control_scratch, handed_by_bodies,
@@ -100,6 +100,20 @@ const MAX_STACK_POINTERS: usize = 1 << 10;
 /// Parts of a formula beyond which it is not shown.
 const MAX_SHOWN_WEIGHT: u32 = 64;
 
+/// What a state is before the first run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Initial {
+    /// All bytes are 0, as a reset leaves them.
+    Zeros,
+    /// At this offset in the weights.
+    Weights(u64),
+    /// The [`REPEATED`] bytes at this offset in the weights, again and again.
+    Repeated(u64),
+}
+
+/// Bytes that an object has of an initial value whose elements are all equal.
+pub(crate) const REPEATED: usize = 64;
+
 /// See [`Weight::path`].
 pub(crate) type Path = Arc<[(NodeId, usize)]>;
 
@@ -108,6 +122,8 @@ pub(crate) enum WeightSource {
     Value(ValueId),
     /// The default of a graph input.
     Default(usize),
+    /// The first bytes of one that repeats them.
+    Beginning(usize),
     /// The constant strings.
     Strings,
 }
@@ -117,8 +133,10 @@ pub(crate) struct Plan {
     pub weights: Vec<Weight>,
     pub weight_bytes: u64,
     offsets: HashMap<(usize, ValueId), u64>,
-    /// Offset of the default of each graph input that has one.
+    /// Offset of the default of each input that has one, of those that callers give.
     pub defaults: Vec<Option<u64>>,
+    /// Of each state that has an initial value.
+    pub initials: Vec<Option<Initial>>,
     /// Distinct symbolic sizes that steps use.
     pub table: Vec<Dim>,
     table_index: HashMap<Dim, usize>,
@@ -159,17 +177,21 @@ impl Plan {
         let needed: Vec<Dim> = plan.state.iter().flat_map(|state| state.needs(root.graph)).cloned().collect();
         needed.iter().for_each(|dim| plan.size(dim));
         for (at, input) in root.graph.inputs.iter().enumerate() {
-            let state = at.checked_sub(root.graph.given_inputs());
-            let known = before.zip(state).and_then(|(before, state)| before.first.initial(root.graph, state));
-            let offset = match &input.default {
+            let default = input.default.as_ref().map(|tensor| stored_default(root.graph, tensor));
+            let Some(state) = at.checked_sub(root.graph.given_inputs()) else {
+                let offset = default
+                    .map(|tensor| plan.weight(&path, WeightSource::Default(at), tensor.data.len() as u64))
+                    .transpose()?;
+                plan.defaults.push(offset);
+                continue;
+            };
+            let known = before.and_then(|before| *before.first.initials.get(state)?);
+            let initial = match default {
                 Some(_) if known.is_some() => known,
-                Some(tensor) => {
-                    let bytes = stored_default(root.graph, tensor).data.len() as u64;
-                    Some(plan.weight(&path, WeightSource::Default(at), bytes)?)
-                }
+                Some(tensor) => Some(plan.initial(&path, at, &tensor)?),
                 None => None,
             };
-            plan.defaults.push(offset);
+            plan.initials.push(initial);
         }
         let entries = plan.symbols + plan.table.len();
         plan.dynamic = Dynamic::new(root, &plan)?;
@@ -193,10 +215,21 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Offset of the initial value of a state, if it has one. `graph` has the same states.
-    pub fn initial(&self, graph: &Graph, state: usize) -> Option<u64> {
-        let first = self.defaults.len().checked_sub(graph.states.len())?;
-        *self.defaults.get(first + state)?
+    /// What an object needs of the initial value of a state, which is the default of an input.
+    fn initial(&mut self, path: &Path, input: usize, value: &Tensor) -> Result<Initial> {
+        let (data, element) = (&value.data, value.dtype.size());
+        let equal = element > 0 && data.len() >= element && data[element..] == data[..data.len() - element];
+        if equal && data[..element].iter().all(|&byte| byte == 0) {
+            return Ok(Initial::Zeros);
+        }
+        if equal && REPEATED % element == 0 && data.len() > REPEATED {
+            return Ok(Initial::Repeated(self.weight(
+                path,
+                WeightSource::Beginning(input),
+                REPEATED as u64,
+            )?));
+        }
+        Ok(Initial::Weights(self.weight(path, WeightSource::Default(input), data.len() as u64)?))
     }
 
     /// Offset of a constant in the weights.

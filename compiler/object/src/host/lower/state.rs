@@ -9,7 +9,7 @@ use crate::host::ir::{
     Address, Binary, Compare, FunctionKind, Op, Operand, Place, Port, TensorField, Type, Value,
 };
 use crate::host::lower::builder::Builder;
-use crate::host::lower::layout::{Plan, bound_symbols};
+use crate::host::lower::layout::{Initial, Plan, REPEATED, bound_symbols};
 use crate::host::lower::sizes::{Sizes, given_symbols, leave_if};
 use crate::host::message::{V, printable};
 use onnxc_ir::error::Result;
@@ -198,9 +198,19 @@ pub(super) fn functions(
     }
     for (at, state) in graph.states.iter().enumerate() {
         let sizes = [layout.offsets[at].as_const(), state.ty.bytes().as_const().filter(|&bytes| bytes > 0)];
-        let (Some(initial), [Some(offset), Some(bytes)]) = (plan.initial(graph, at), sizes) else { continue };
-        let (to, from) = (b.offset(block, offset), b.address(Address::Weights(initial)));
-        b.copy(to, from, bytes.into());
+        let (Some(initial), [Some(offset), Some(bytes)]) = (plan.initials[at], sizes) else { continue };
+        let (from, mut done) = match initial {
+            Initial::Zeros => continue,
+            Initial::Weights(from) => (from, bytes),
+            Initial::Repeated(from) => (from, bytes.min(REPEATED as i64)),
+        };
+        let (to, from) = (b.offset(block, offset), b.address(Address::Weights(from)));
+        b.copy(to, from, done.into());
+        while done < bytes {
+            let (behind, more) = (b.offset(to, done), done.min(bytes - done));
+            b.copy(behind, to, more.into());
+            done += more;
+        }
     }
     b.effect(Op::Return(i64::from(status::OK).into()));
     Ok([bytes_of.finish(), reset.finish()])
