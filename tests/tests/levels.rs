@@ -250,6 +250,83 @@ fn floats(shape: &[usize], seed: u64) -> Tensor {
     Tensor::from_slice(shape, &values)
 }
 
+/// Convolutions with normalizations of groups and of channels behind them, of images of any size.
+fn normalizations() -> ModelProto {
+    let image = |channels: &'static str| ["n", channels, "h", "w"];
+    let convolution = |inputs: &[&str], name: &'static str| node("Conv", inputs, &[name]);
+    let nodes = vec![
+        convolution(&["x", "first"], "a"),
+        node("GroupNormalization", &["a", "scale", "shift"], &["b"]).with(int("num_groups", 8)),
+        convolution(&["b", "second"], "c"),
+        node("InstanceNormalization", &["c", "own", "shifts"], &["d"]),
+        convolution(&["d", "third"], "y"),
+    ];
+    let inputs = vec![build::value("x", F32, &image("9"))];
+    let mut graph = build::graph(inputs, nodes, vec![build::value("y", F32, &image("5"))]);
+    for (name, dims, seed) in [
+        ("first", &[40, 9, 1, 1][..], 1),
+        ("second", &[19, 40, 1, 1], 2),
+        ("third", &[5, 19, 1, 1], 3),
+        ("scale", &[40], 4),
+        ("shift", &[40], 5),
+        ("own", &[19], 6),
+        ("shifts", &[19], 7),
+    ] {
+        let values = floats(&dims.iter().map(|&dim| dim as usize).collect::<Vec<_>>(), seed);
+        graph.initializer.push(TensorProto {
+            name: Some(name.into()),
+            data_type: Some(F32),
+            dims: dims.to_vec(),
+            raw_data: Some(values.data.to_vec().into()),
+            ..Default::default()
+        });
+    }
+    build::model(21, graph)
+}
+
+/// Deviations row by row, at each level: of images of one pixel and of none, and of those whose mean is far from zero.
+#[test]
+fn normalizations_of_images_at_every_level() {
+    let (model, target) = (normalizations(), portable());
+    let plain = compile(&model, target.clone(), 0).graph;
+    let mut ran = 0;
+    for (at, level) in target.levels().enumerate() {
+        if !is_here(&level.cpu) {
+            continue;
+        }
+        let mut compiled = compile(&model, target.clone(), 3);
+        keep(&mut compiled.kernels, at, &target);
+        let graph = compiled.graph.clone();
+        let loaded = Loaded::new(compiled, Instant::now()).unwrap();
+        for (images, height, width, shift) in [
+            (1, 33, 20, 0.0),
+            (2, 5, 67, 100.0),
+            (1, 1, 1, 0.0),
+            (1, 1, 300, 3.0),
+            (1, 0, 4, 0.0),
+            (3, 2, 0, 0.0),
+        ] {
+            let sizes = [images, 9, height, width];
+            let mut random = fastrand::Rng::with_seed(9);
+            let count = sizes.iter().product();
+            let values: Vec<f32> = (0..count).map(|_| random.f32() * 2.0 + shift).collect();
+            let inputs = [Tensor::from_slice(&sizes, &values)];
+            let wanted = interp::run(&plain, &inputs).unwrap()[0].to_f64s().unwrap();
+            let inputs = inputs.map(Some);
+            let shapes = native::output_shapes(&graph, &inputs).unwrap();
+            let found = loaded.model().unwrap().run_guarded(&inputs, &shapes, &Call::default()).unwrap();
+            let found = found[0].to_f64s().unwrap();
+            assert_eq!(found.len(), wanted.len());
+            for (found, wanted) in found.into_iter().zip(wanted) {
+                let near = (found - wanted).abs() <= 2e-3 * wanted.abs().max(1.0);
+                assert!(near, "{found} for {wanted}: {sizes:?} at {}", level.cpu);
+            }
+        }
+        ran += 1;
+    }
+    assert!(ran > 0);
+}
+
 /// Ones below the diagonal and on it can be read; minus infinity is what others get.
 fn causal(n: usize) -> Tensor {
     let value = |at: usize| if at % n > at / n { f32::NEG_INFINITY } else { 0.0 };
