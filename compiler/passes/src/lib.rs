@@ -31,6 +31,7 @@ pub(crate) mod products;
 mod quantized;
 mod regions;
 mod rewrite;
+mod rounded;
 mod steps;
 mod tables;
 mod tails;
@@ -142,6 +143,12 @@ pub const PASSES: &[PassDef] = &[
     row("moments", moments::run, 1, "deviations of images from a mean, row by row"),
     // Behind what folds into weights: those are rounded once.
     row("products", products::run, 0, "round the operands of products to bf16, where that is asked for"),
+    row(
+        "rounded",
+        rounded::run,
+        1,
+        "values that only products of bf16 read, rounded where they are computed",
+    ),
     row("winograd", winograd::run, 2, "3x3 convolutions by minimal filtering, where that is faster"),
     // Behind what takes windows of channels, and what cancels transposes.
     row(
