@@ -158,7 +158,7 @@ fn checked(graph: &Graph, when: &str) -> Result<(), String> {
 
 fn run_pass(name: &str, cpu: Option<&str>, graph: &mut Graph) -> Result<(), String> {
     let mut options = Options::default();
-    if name == "products" {
+    if ["products", "rounded"].contains(&name) {
         options.precision = Precision::Bf16;
     }
     if let Some(cpu) = cpu {

@@ -250,6 +250,162 @@ fn floats(shape: &[usize], seed: u64) -> Tensor {
     Tensor::from_slice(shape, &values)
 }
 
+/// Convolutions with normalizations of groups and of channels behind them, of images of any size.
+fn normalizations() -> ModelProto {
+    let image = |channels: &'static str| ["n", channels, "h", "w"];
+    let convolution = |inputs: &[&str], name: &'static str| node("Conv", inputs, &[name]);
+    let nodes = vec![
+        convolution(&["x", "first"], "a"),
+        node("GroupNormalization", &["a", "scale", "shift"], &["b"]).with(int("num_groups", 8)),
+        convolution(&["b", "second"], "c"),
+        node("InstanceNormalization", &["c", "own", "shifts"], &["d"]),
+        convolution(&["d", "third"], "y"),
+    ];
+    let inputs = vec![build::value("x", F32, &image("9"))];
+    let mut graph = build::graph(inputs, nodes, vec![build::value("y", F32, &image("5"))]);
+    for (name, dims, seed) in [
+        ("first", &[40, 9, 1, 1][..], 1),
+        ("second", &[19, 40, 1, 1], 2),
+        ("third", &[5, 19, 1, 1], 3),
+        ("scale", &[40], 4),
+        ("shift", &[40], 5),
+        ("own", &[19], 6),
+        ("shifts", &[19], 7),
+    ] {
+        let values = floats(&dims.iter().map(|&dim| dim as usize).collect::<Vec<_>>(), seed);
+        graph.initializer.push(TensorProto {
+            name: Some(name.into()),
+            data_type: Some(F32),
+            dims: dims.to_vec(),
+            raw_data: Some(values.data.to_vec().into()),
+            ..Default::default()
+        });
+    }
+    build::model(21, graph)
+}
+
+/// Deviations row by row, at each level: of images of one pixel and of none, and of those whose mean is far from zero.
+#[test]
+fn normalizations_of_images_at_every_level() {
+    let (model, target) = (normalizations(), portable());
+    let plain = compile(&model, target.clone(), 0).graph;
+    let mut ran = 0;
+    for (at, level) in target.levels().enumerate() {
+        if !is_here(&level.cpu) {
+            continue;
+        }
+        let mut compiled = compile(&model, target.clone(), 3);
+        keep(&mut compiled.kernels, at, &target);
+        let graph = compiled.graph.clone();
+        let loaded = Loaded::new(compiled, Instant::now()).unwrap();
+        for (images, height, width, shift) in [
+            (1, 33, 20, 0.0),
+            (2, 5, 67, 100.0),
+            (1, 1, 1, 0.0),
+            (1, 1, 300, 3.0),
+            (1, 0, 4, 0.0),
+            (3, 2, 0, 0.0),
+        ] {
+            let sizes = [images, 9, height, width];
+            let mut random = fastrand::Rng::with_seed(9);
+            let count = sizes.iter().product();
+            let values: Vec<f32> = (0..count).map(|_| random.f32() * 2.0 + shift).collect();
+            let inputs = [Tensor::from_slice(&sizes, &values)];
+            let wanted = interp::run(&plain, &inputs).unwrap()[0].to_f64s().unwrap();
+            let inputs = inputs.map(Some);
+            let shapes = native::output_shapes(&graph, &inputs).unwrap();
+            let found = loaded.model().unwrap().run_guarded(&inputs, &shapes, &Call::default()).unwrap();
+            let found = found[0].to_f64s().unwrap();
+            assert_eq!(found.len(), wanted.len());
+            for (found, wanted) in found.into_iter().zip(wanted) {
+                let near = (found - wanted).abs() <= 2e-3 * wanted.abs().max(1.0);
+                assert!(near, "{found} for {wanted}: {sizes:?} at {}", level.cpu);
+            }
+        }
+        ran += 1;
+    }
+    assert!(ran > 0);
+}
+
+/// Two convolutions whose results are joined, and a pooling in a border: both are read by further convolutions only.
+fn poolings() -> ModelProto {
+    let padded =
+        |inputs: &[&str], name: &'static str| node("Conv", inputs, &[name]).with(ints("pads", &[1; 4]));
+    let nodes = vec![
+        padded(&["x", "first"], "a"),
+        node("Relu", &["a"], &["b"]),
+        padded(&["x", "second"], "c"),
+        node("Concat", &["b", "c"], &["d"]).with(int("axis", 1)),
+        node("MaxPool", &["d"], &["e"])
+            .with(ints("kernel_shape", &[3; 2]))
+            .with(ints("strides", &[2; 2]))
+            .with(ints("pads", &[1; 4])),
+        padded(&["e", "third"], "pooled"),
+        node("Conv", &["d", "fourth"], &["whole"]),
+    ];
+    let results = vec![
+        build::value("pooled", F32, &["n", "9", "p", "q"]),
+        build::value("whole", F32, &["n", "16", "h", "w"]),
+    ];
+    let mut graph = build::graph(vec![build::value("x", F32, &["n", "16", "h", "w"])], nodes, results);
+    for (name, dims, seed) in [
+        ("first", [24, 16, 3, 3], 1),
+        ("second", [33, 16, 3, 3], 2),
+        ("third", [9, 57, 3, 3], 3),
+        ("fourth", [16, 57, 1, 1], 4),
+    ] {
+        graph.initializer.push(TensorProto {
+            name: Some(name.into()),
+            data_type: Some(F32),
+            dims: dims.to_vec(),
+            raw_data: Some(floats(&dims.map(|dim| dim as usize), seed).data.to_vec().into()),
+            ..Default::default()
+        });
+    }
+    build::model(21, graph)
+}
+
+/// What only products of bf16 read is stored as bf16, at each level: up to sums that round to a neighbour, results are those of rounding
+/// at each product.
+#[test]
+fn results_that_products_read_are_rounded_at_every_level() {
+    let model = poolings();
+    let mut ran = 0;
+    for target in [portable(), Target::host().unwrap()] {
+        let options = || Options { precision: Precision::Bf16, ..Options::new("model", target.clone()) };
+        let plain = compile_as(&model, Options { opt_level: 0, ..options() }).graph;
+        // First as it is: such an object asks the system for the tiles.
+        let levels = target.levels().map(|level| level.cpu.as_str()).enumerate();
+        for (at, cpu) in std::iter::once((None, "all")).chain(levels.map(|(at, cpu)| (Some(at), cpu))) {
+            if at > Some(0) && !target.cpu.contains("native") && !is_here(cpu) {
+                continue;
+            }
+            let mut compiled = compile_as(&model, options());
+            if let Some(at) = at {
+                keep(&mut compiled.kernels, at, &target);
+            }
+            let graph = compiled.graph.clone();
+            let loaded = Loaded::new(compiled, Instant::now()).unwrap();
+            for [images, height, width] in [[1, 17, 20], [2, 1, 5], [1, 9, 64], [0, 4, 4]] {
+                let inputs = [floats(&[images, 16, height, width], 9)];
+                let wanted = interp::run(&plain, &inputs).unwrap();
+                let inputs = inputs.map(Some);
+                let shapes = native::output_shapes(&graph, &inputs).unwrap();
+                let found = loaded.model().unwrap().run_guarded(&inputs, &shapes, &Call::default()).unwrap();
+                for (found, wanted) in found.iter().zip(&wanted) {
+                    let (found, wanted) = (found.to_f64s().unwrap(), wanted.to_f64s().unwrap());
+                    assert_eq!(found.len(), wanted.len());
+                    let most = wanted.iter().fold(0f64, |most, value| most.max(value.abs())) * 2f64.powi(-8);
+                    let off = found.iter().zip(&wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                    assert!(off <= most, "{off} for {most}: {height} x {width} at {cpu}");
+                }
+            }
+            ran += 1;
+        }
+    }
+    assert!(ran > 1, "{ran}");
+}
+
 /// Ones below the diagonal and on it can be read; minus infinity is what others get.
 fn causal(n: usize) -> Tensor {
     let value = |at: usize| if at % n > at / n { f32::NEG_INFINITY } else { 0.0 };

@@ -18,6 +18,7 @@ mod identities;
 mod implicit_padding;
 mod integers;
 mod matmul;
+mod moments;
 mod movement;
 mod mul_add;
 mod narrow;
@@ -30,6 +31,7 @@ pub(crate) mod products;
 mod quantized;
 mod regions;
 mod rewrite;
+mod rounded;
 mod steps;
 mod tables;
 mod tails;
@@ -137,8 +139,16 @@ pub const PASSES: &[PassDef] = &[
     row("hoist", hoist::run, 1, "move loop invariants out of scans"),
     row("cse", cse::run, 1, "compute equal expressions once"),
     row("dce", dce::run, 1, "drop nodes that no output needs"),
+    // Behind the last search for equal expressions: a row has deviations of its own.
+    row("moments", moments::run, 1, "deviations of images from a mean, row by row"),
     // Behind what folds into weights: those are rounded once.
     row("products", products::run, 0, "round the operands of products to bf16, where that is asked for"),
+    row(
+        "rounded",
+        rounded::run,
+        1,
+        "values that only products of bf16 read, rounded where they are computed",
+    ),
     row("winograd", winograd::run, 2, "3x3 convolutions by minimal filtering, where that is faster"),
     // Behind what takes windows of channels, and what cancels transposes.
     row(

@@ -186,7 +186,7 @@ fn has_tail(window: &Op, rank: usize) -> bool {
 }
 
 /// The bf16 that an f32 is made of.
-fn narrow(graph: &Graph, value: ValueId) -> Option<ValueId> {
+pub fn narrow(graph: &Graph, value: ValueId) -> Option<ValueId> {
     let Node { op: Op::Map(MapFn::Cast { to: DType::F32, .. }), inputs, .. } = producer(graph, value)? else {
         return None;
     };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 
 use crate::{Group, GroupId, GroupKind, estimate};
-use onnxc_ir::graph::{Graph, MapFn, NodeId, Op, Sym, ValueId};
+use onnxc_ir::graph::{DType, Graph, MapFn, NodeId, Op, Sym, ValueId};
 use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 
 /// Nodes in one kernel, and buffers it reads, beyond which no more is inlined.
@@ -141,6 +141,18 @@ impl<'g> Grouper<'g> {
     /// The first result of a node; all nodes but controls and sorts have one.
     pub fn out(&self, node: NodeId) -> ValueId {
         self.graph.nodes[node].outputs[0]
+    }
+
+    /// The operation that computes a value.
+    pub fn producing(&self, value: ValueId) -> Option<&'g Op> {
+        self.graph.producer(value).map(|node| self.op(node))
+    }
+
+    /// Whether a node makes an f32 of a bf16, which is a shift where it is read.
+    pub fn widens(&self, node: NodeId) -> bool {
+        let narrow = |value: &ValueId| self.graph.ty(*value).dtype == DType::BF16;
+        matches!(self.op(node), Op::Map(MapFn::Cast { to: DType::F32, .. }))
+            && self.inputs(node).iter().all(narrow)
     }
 
     /// Elements of a value, symbols at their typical size.

@@ -130,6 +130,12 @@ impl Grouper<'_> {
                     }
                 }
             }
+            // What is stored in 16 bits is widened where it is read, also by windows.
+            if self.widens(node)
+                && matches!(self.producing(inputs[0]), Some(Op::Concat { .. } | Op::Pad { .. }))
+            {
+                self.forced[inputs[0]] = true;
+            }
             if op.fills_buffers() {
                 for &value in &self.graph.nodes[node].outputs {
                     self.forced[value] = true;

@@ -35,7 +35,7 @@ pub use check::check;
 pub use cost::flops;
 pub use onnxc_ir::graph::view::{View, affine_view};
 pub use print::Stats;
-pub use rows::KeptRow;
+pub use rows::{KeptRow, keeps_columns};
 pub use scratch::{KeptBoxes, RadixSort};
 
 use onnxc_ir::error::Result;

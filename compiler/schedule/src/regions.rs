@@ -99,6 +99,16 @@ impl Grouper<'_> {
         let &[.., last] = ends else { return nodes.len() };
         let size = |end: usize| estimate(&self.graph.ty(self.out(nodes[end - 1])).bytes());
         let result = self.out(nodes[last - 1]);
+        // Products read what they multiply in place.
+        let moves = |&user: &NodeId| !matches!(self.op(user), Op::Contract { .. } | Op::Pack { .. });
+        if let [.., before, _] = *ends
+            && before + 1 == last
+            && self.widens(nodes[before])
+            && !self.forced[result]
+            && self.users[result].iter().all(moves)
+        {
+            return before;
+        }
         match self.users[result].as_slice() {
             &[reader] if matches!(self.op(reader), Op::Map(_)) && !self.forced[result] => {}
             _ => return last,

@@ -1,12 +1,13 @@
 //! Rows groups: reductions over the trailing axes and the elementwise nodes around them, computed row by row
-//! while the row is in cache: softmax, layer normalization, RMS normalization, logsumexp.
+//! while the row is in cache: softmax, layer normalization, RMS normalization, logsumexp. Statistics of the rows of an image that lies
+//! channels-last are such groups, too: each channel of a row of pixels has its own, and all results have the size of those.
 
 use cranelift_entity::EntitySet;
 
 use crate::grouper::{Grouper, MAX_INPUTS, MAX_NODES, is_expensive};
 use crate::inline::{Tree, is_cheap};
 use crate::{Group, GroupKind};
-use onnxc_ir::graph::{Dim, Graph, MOST_DIGITS, Node, NodeId, Op, ValueId};
+use onnxc_ir::graph::{DType, Dim, Graph, MOST_DIGITS, Node, NodeId, Op, ValueId};
 use onnxc_tuning::chain::MOST_KEPT_ROWS;
 
 /// Values a rows group may write: what left-hand sides as digits consist of.
@@ -74,6 +75,16 @@ struct Form<'a> {
     full: &'a [Dim],
     reduced: &'a [Dim],
     axes: &'a [usize],
+    /// The type of all values, where the last axis stays: its vectors are of one width then.
+    columns: Option<DType>,
+}
+
+/// Whether a reduction over these axes combines the rows of columns that lie side by side.
+pub fn keeps_columns(full: &[Dim], axes: &[usize]) -> bool {
+    match full {
+        [.., rows, columns] => axes == [full.len() - 2] && *rows != Dim::ONE && *columns != Dim::ONE,
+        _ => false,
+    }
 }
 
 impl Grouper<'_> {
@@ -119,10 +130,11 @@ impl Grouper<'_> {
         let full = &self.graph.ty(self.inputs(seed)[0]).shape;
         let reduced = &self.graph.ty(self.out(seed)).shape;
         let trailing = axes.iter().rev().enumerate().all(|(at, &axis)| axis + at + 1 == full.len());
-        if !trailing || axes.is_empty() || full == reduced {
+        let columns = keeps_columns(full, axes).then(|| self.graph.ty(self.out(seed)).dtype);
+        if !(trailing || columns.is_some()) || axes.is_empty() || full == reduced {
             return None;
         }
-        let form = Form { full, reduced, axes };
+        let form = Form { full, reduced, axes, columns };
         let mut nodes = vec![seed];
         self.grow_forward(&form, &mut nodes);
         if !self.uses_row_after_reduction(&form, &nodes) {
@@ -135,6 +147,9 @@ impl Grouper<'_> {
 
     fn fits(&self, form: &Form, node: NodeId) -> bool {
         if self.unit_of[node].is_some() {
+            return false;
+        }
+        if form.columns.is_some_and(|dtype| self.graph.ty(self.out(node)).dtype != dtype) {
             return false;
         }
         match self.op(node) {
@@ -171,7 +186,7 @@ impl Grouper<'_> {
             if !accepted {
                 nodes.pop();
                 rejected.insert(next);
-            } else if self.outputs(nodes) <= MAX_OUTPUTS {
+            } else if self.outputs(nodes) <= MAX_OUTPUTS && !self.gives_columns(form, nodes) {
                 kept = nodes.len();
             }
         }
@@ -195,7 +210,8 @@ impl Grouper<'_> {
                 }
                 let private = !self.escapes(value, &|user| nodes.contains(&user));
                 let worthwhile = private
-                    || (self.graph.ty(value).shape == form.full
+                    || (form.columns.is_none()
+                        && self.graph.ty(value).shape == form.full
                         && matches!(self.op(from), Op::Map(_))
                         && !is_cheap(self, value, &trees[value])
                         && self.outputs(nodes) < MAX_OUTPUTS);
@@ -211,6 +227,15 @@ impl Grouper<'_> {
             }
             at += 1;
         }
+    }
+
+    /// Whether others read whole columns of a group that is to give statistics of them only.
+    fn gives_columns(&self, form: &Form, nodes: &[NodeId]) -> bool {
+        let is_full = |node: NodeId| self.graph.ty(self.out(node)).shape == form.full;
+        form.columns.is_some()
+            && nodes
+                .iter()
+                .any(|&node| is_full(node) && self.escapes(self.out(node), &|user| nodes.contains(&user)))
     }
 
     /// Whether a node of full row shape depends on a reduction inside: else one pass over the operand does.

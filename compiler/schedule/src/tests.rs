@@ -212,6 +212,15 @@ fn softmax_and_layer_normalization_are_rows() {
         vec![layer_norm(b, x)]
     });
     assert_eq!(only(&g).0, GroupKind::Rows);
+    // Statistics of channels, too, but not what is computed of them for whole columns.
+    let g = graph(|b| {
+        let x = input(b, &[8, 10, 64]);
+        let sum = b.reduce(ReduceFn::Sum, x, &[1]).unwrap();
+        let deviation = b.binary(BinaryFn::Sub, x, sum).unwrap();
+        let square = b.binary(BinaryFn::Mul, deviation, deviation).unwrap();
+        vec![b.reduce(ReduceFn::Sum, square, &[1]).unwrap()]
+    });
+    assert_eq!(only(&g), (GroupKind::Rows, "reduce sub mul reduce".into()));
     // Over other axes it is two reductions and maps.
     let g = graph(|b| {
         let x = input(b, &[8, 10, 64]);

@@ -78,6 +78,25 @@ impl Partials {
     }
 }
 
+/// Vectors of neighbouring columns whose rows are combined together, and the terms of a partial sum.
+#[derive(Clone, Copy, Debug)]
+pub struct Columns {
+    pub vectors: usize,
+    pub sum_terms: Option<i64>,
+}
+
+impl Columns {
+    /// `results`: what a row gives for each column, in registers of its own.
+    pub fn choose(target: &Target, results: usize, terms: Terms, pick: &mut Picker<'_>) -> Result<Columns> {
+        let registers = target.vector_registers;
+        let most = (registers / (results + 1)).max(1);
+        let why = format!("of {registers} vector registers, each vector of columns takes {results}");
+        let vectors = PARTIALS.min(most);
+        let vectors = pick.count("vectors", vectors, &Allowed::between(1, most as i64, why))?;
+        Ok(Columns { vectors, sum_terms: terms.of_part(pick)? })
+    }
+}
+
 /// Terms of a reduction, as far as rounding counts them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Terms {

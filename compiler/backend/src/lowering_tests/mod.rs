@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 use target_lexicon::Triple;
 
 mod chain;
+mod columns;
 mod contract;
 mod digits;
 mod empty;

@@ -4,6 +4,7 @@
 //! neighbouring positions of the axis before it are computed together, so that weights and overlapping
 //! windows are loaded once. Otherwise the reduced axes themselves are run in vectors.
 
+mod columns;
 mod parts;
 mod quads;
 
@@ -491,7 +492,7 @@ impl Lowering<'_> {
             *channel = channel.add(&lane_index);
         }
         self.for_results(job, job.dtype, &places, lane, width, &mut |cx, acc| {
-            cx.reduce_elements(job, &places, acc, lane, width)
+            cx.reduce_elements(job, &places, acc, lane, width, &[])
         })
     }
 
@@ -530,7 +531,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The elements one by one, each in all places.
+    /// The elements one by one, each in all places; of each place `known` has values that registers hold.
     fn reduce_elements(
         &mut self,
         job: &Job,
@@ -538,9 +539,13 @@ impl Lowering<'_> {
         acc: Local,
         lane: Var,
         width: usize,
+        known: &[Known],
     ) -> Result<Local> {
         let combine = |cx: &mut Self, inner: &[Index]| -> Result<()> {
             for (block, place) in places.iter().enumerate() {
+                if let Some(known) = known.get(block) {
+                    cx.overrides.extend(known.clone());
+                }
                 let value = cx.expr_at(job.x, &job.element(place, inner))?;
                 let value = cx.addend(job.op, job.x, value);
                 let at = sum_at(block, lane, width);
@@ -614,6 +619,9 @@ struct ChannelBlocks {
     size: Dim,
     parts: Dim,
 }
+
+/// Values of a place that registers hold.
+type Known = Vec<(ValueId, Override)>;
 
 /// What one block of a channels-last reduction needs to know.
 struct Job {

@@ -10,7 +10,7 @@ use crate::{Access, Buf, Buffer, Index, LoopKind};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{Dim, MapFn, Op, ValueId};
 use onnxc_ir::scalar::BinaryFn;
-use onnxc_schedule::KeptRow;
+use onnxc_schedule::{KeptRow, keeps_columns};
 use onnxc_tuning::reduce::{Partials, Terms};
 
 impl Lowering<'_> {
@@ -20,6 +20,9 @@ impl Lowering<'_> {
         };
         let axes = axes.clone();
         let shape = self.graph.ty(self.graph.nodes[self.group.anchor].inputs[0]).shape.clone();
+        if keeps_columns(&shape, &axes) {
+            return self.columns(axes[0]);
+        }
         let mut lead = shape.clone();
         axes.iter().for_each(|&axis| lead[axis] = Dim::ONE);
         let row: Vec<Dim> = axes.iter().map(|&axis| shape[axis].clone()).collect();
