@@ -83,7 +83,7 @@ pub fn calls_runtime(object: &[u8]) -> bool {
     runtime::is_called_by(object)
 }
 
-/// C code that a library needs whose objects call the runtime, for those who link it by other means: it calls that of this process.
+/// C code for a library of objects that call the runtime, where other means link it: it calls the runtime of this process.
 pub fn runtime_calls() -> String {
     runtime::source()
 }

@@ -68,7 +68,8 @@ fn faults_are_errors() {
     let central = bytes.len() - 22 - 46 - "w.npy".len();
     for (at, value, wanted) in [
         (central + 10, 8, "`w.npy` is compressed; numpy.savez does not compress"),
-        (central, 0, "a record of the archive is not where it should be"),
+        (central, 0, "not a zip archive, as .npz files are"),
+        (central + 16, bytes[central + 16] ^ 1, "`w.npy`: Invalid checksum"),
         (central + 46 + 4, b'x', "`w.npx` is not a .npy file"),
     ] {
         let mut changed = bytes.clone();
