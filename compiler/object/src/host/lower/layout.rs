@@ -222,7 +222,7 @@ impl Plan {
         if equal && data[..element].iter().all(|&byte| byte == 0) {
             return Ok(Initial::Zeros);
         }
-        if equal && REPEATED % element == 0 && data.len() > REPEATED {
+        if equal && REPEATED.is_multiple_of(element) && data.len() > REPEATED {
             return Ok(Initial::Repeated(self.weight(
                 path,
                 WeightSource::Beginning(input),
