@@ -8,9 +8,9 @@
 //! sum (x - m)^2 = sum (x - r)^2 + w (r - m)^2
 //! ```
 //!
-//! so that the sum over an image is one over its rows and channels (Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for
-//! computing sample variances", 1979, where `m` is the mean of all). No difference of large squares is taken: a mean far from zero costs
-//! no digits.
+//! so that the sum over an image is one over its rows and channels (Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm
+//! for computing sample variances", 1979, where `m` is the mean of all). No difference of large squares is taken: a mean far from zero
+//! costs no digits.
 
 use std::collections::{HashMap, HashSet};
 
@@ -112,7 +112,7 @@ impl Deviations {
     }
 }
 
-/// A value whose pixels are summed up, along `row` and others, and whose channels lie side by side behind that axis.
+/// A value whose pixels are summed up, along `row` and others. Its channels lie side by side behind that axis.
 struct Image {
     shape: Vec<Dim>,
     row: usize,

@@ -3,8 +3,8 @@
 //! [`products`](crate::products) rounds the operand of a product behind the views that it is read through. Between what computes it and
 //! these there may be concatenations and maxima over windows, as of a pooling: they move and choose elements, and what is rounded before is
 //! what is rounded after, as a greater number never rounds to a smaller one. So an f32 that leads to nothing but roundings to bf16 is
-//! rounded at once, and its concatenations and borders are of bf16: half of the bytes are stored and moved. What is stored is read as f32 again by
-//! maxima.
+//! rounded at once, and its concatenations and borders are of bf16: half of the bytes are stored and moved. Maxima read what is stored as
+//! f32 again.
 
 use std::collections::{HashMap, HashSet};
 
@@ -48,7 +48,7 @@ fn keeps_order(graph: &Graph, node: &Node) -> bool {
     }
 }
 
-/// The f32 values that are read by roundings to bf16 only, or by what moves and chooses elements for them.
+/// The f32 values that only roundings to bf16 read, or operations that move and choose elements for them.
 fn lead_to_roundings(graph: &Graph) -> HashSet<ValueId> {
     let mut read: HashSet<ValueId> = HashSet::new();
     let mut otherwise: HashSet<ValueId> = graph.outputs.iter().map(|(_, value)| *value).collect();
@@ -60,7 +60,7 @@ fn lead_to_roundings(graph: &Graph) -> HashSet<ValueId> {
         let leads = |value: &ValueId| read.contains(value) && !otherwise.contains(value);
         let passes = rounds || keeps_order(graph, node) && node.outputs.iter().all(leads);
         let (own, rest) = match passes {
-            // A padding's fill is no operand of these.
+            // A padding's fill is not moved.
             true if matches!(node.op, Op::Pad { .. }) => node.inputs.split_at(1),
             true => node.inputs.split_at(node.inputs.len()),
             false => node.inputs.split_at(0),

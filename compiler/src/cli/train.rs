@@ -75,7 +75,7 @@ fn train(args: &RunArgs, loaded: &Loaded) -> Result<()> {
         let Some(state) = &state else {
             return Err(usage("--save: the model has no state, as its bindings change nothing".to_string()));
         };
-        let tensors = if archive::is_archive(path) { Some(variables(&loaded.graph, state)?) } else { None };
+        let tensors = if archive::is_archive(path) { Some(values(&loaded.graph, state)?) } else { None };
         let mut write = |file: &mut std::fs::File| match &tensors {
             Some(tensors) => archive::write(file, path, tensors),
             None => std::io::Write::write_all(file, state.contents()).map_err(|error| io_error(path, &error)),
@@ -134,24 +134,24 @@ fn no_state() -> Error {
 }
 
 /// A variable, and where it is in the block.
-struct Place<'g> {
+struct Variable<'g> {
     name: &'g str,
     dtype: DType,
     shape: Vec<usize>,
     bytes: Range<usize>,
 }
 
-impl<'g> Place<'g> {
+impl<'g> Variable<'g> {
     /// `None` where its size is not known before a run.
-    fn new(name: &'g str, state: &State, offset: &Dim) -> Option<Place<'g>> {
+    fn new(name: &'g str, state: &State, offset: &Dim) -> Option<Variable<'g>> {
         let known = |dim: &Dim| dim.as_const().and_then(|size| usize::try_from(size).ok());
         let (start, count) = (known(offset)?, known(&state.ty.bytes())?);
         let shape = state.ty.shape.iter().map(known).collect::<Option<Vec<usize>>>()?;
-        Some(Place { name, dtype: state.ty.dtype, shape, bytes: start..start + count })
+        Some(Variable { name, dtype: state.ty.dtype, shape, bytes: start..start + count })
     }
 }
 
-fn places(graph: &Graph) -> Result<Vec<Place<'_>>> {
+fn variables(graph: &Graph) -> Result<Vec<Variable<'_>>> {
     let Some(layout) = StateLayout::new(graph) else { return Ok(vec![]) };
     let inputs = graph.inputs[graph.given_inputs()..].iter();
     let states = inputs.zip(&graph.states).zip(&layout.offsets);
@@ -160,36 +160,36 @@ fn places(graph: &Graph) -> Result<Vec<Place<'_>>> {
     };
     states
         .map(|((input, state), offset)| {
-            Place::new(&input.name, state, offset).ok_or_else(|| unknown(&input.name))
+            Variable::new(&input.name, state, offset).ok_or_else(|| unknown(&input.name))
         })
         .collect()
 }
 
-/// All variables, as they are in the block.
-fn variables(graph: &Graph, block: &GuardedBlock) -> Result<Vec<(String, Tensor)>> {
-    let tensor = |place: Place<'_>| {
-        let data = block.contents()[place.bytes].to_vec();
-        (place.name.to_string(), Tensor::new(place.dtype, place.shape, data.into()))
+/// The values of all variables, as they are in the block.
+fn values(graph: &Graph, block: &GuardedBlock) -> Result<Vec<(String, Tensor)>> {
+    let tensor = |variable: Variable<'_>| {
+        let data = block.contents()[variable.bytes].to_vec();
+        (variable.name.to_string(), Tensor::new(variable.dtype, variable.shape, data.into()))
     };
-    Ok(places(graph)?.into_iter().map(tensor).collect())
+    Ok(variables(graph)?.into_iter().map(tensor).collect())
 }
 
 /// Sets those variables that a file has.
 fn set_variables(graph: &Graph, block: &mut GuardedBlock, path: &Path) -> Result<()> {
-    let places = places(graph)?;
-    let find = |name: &str| places.iter().find(|place| place.name == name);
-    for (name, tensor) in archive::read(path, &|name| find(name).map(|place| place.dtype))? {
+    let variables = variables(graph)?;
+    let find = |name: &str| variables.iter().find(|variable| variable.name == name);
+    for (name, tensor) in archive::read(path, &|name| find(name).map(|variable| variable.dtype))? {
         let file = path.display();
-        let Some(place) = find(&name) else {
-            let hint = did_you_mean(&name, places.iter().map(|place| place.name));
+        let Some(variable) = find(&name) else {
+            let hint = did_you_mean(&name, variables.iter().map(|variable| variable.name));
             return Err(usage(format!("{file}: the model has no variable `{name}`{hint}")));
         };
-        if tensor.dtype != place.dtype || tensor.shape != place.shape {
+        if tensor.dtype != variable.dtype || tensor.shape != variable.shape {
             let found = format!("{}{:?}", tensor.dtype, tensor.shape);
-            let wanted = format!("{}{:?}", place.dtype, place.shape);
+            let wanted = format!("{}{:?}", variable.dtype, variable.shape);
             return Err(usage(format!("{file}: `{name}` is {found}, must be {wanted}")));
         }
-        block.contents_mut()[place.bytes.clone()].copy_from_slice(&tensor.data);
+        block.contents_mut()[variable.bytes.clone()].copy_from_slice(&tensor.data);
     }
     Ok(())
 }

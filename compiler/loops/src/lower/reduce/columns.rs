@@ -1,5 +1,5 @@
-//! Statistics of the rows of an image that lies channels-last: several reductions along the axis before the last one, each of which may
-//! read the results of those before. A row of pixels is read from memory once and from the cache after that; channels are vectors.
+//! Statistics of the rows of an image that lies channels-last: several reductions along the axis before the last one. Each may read
+//! the results of those before. A row of pixels is read from memory once and from the cache after that; channels are vectors.
 
 use super::{Job, Known, channel_runs, identity, sum_at};
 use crate::lower::{Lowering, Override};
