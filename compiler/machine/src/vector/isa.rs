@@ -1,6 +1,7 @@
 //! What a back end can make of the vector IR.
 
 use crate::vector::ir::{Binary, Convert, Lanes, Op, Signs, Small, Unary};
+use crate::vector::op::{integers, without_lanes};
 
 /// Rows of a tile, and bytes of a row, at most (Intel, "Advanced Matrix Extensions", palette 1).
 pub const MAX_ROWS: usize = 16;
@@ -103,45 +104,7 @@ macro_rules! everywhere {
     };
 }
 
-/// Integers of 64 bits and addresses, which all machines have.
-macro_rules! integers {
-    () => {
-        Op::Prefetch
-            | Op::Frame(_)
-            | Op::Int(_)
-            | Op::LoadInt
-            | Op::LoadInt32
-            | Op::LoadPart(_)
-            | Op::StorePart(_)
-            | Op::Add
-            | Op::Sub
-            | Op::Mul
-            | Op::MulHigh
-            | Op::DivInt
-            | Op::MinInt
-            | Op::MaxInt
-            | Op::AddInt(_)
-            | Op::MulInt(_)
-            | Op::ShlInt(_)
-            | Op::ShrInt(_)
-    };
-}
-
-/// What [`lanes`] gives none for: [`Isa::has`] answers for it.
-macro_rules! without_lanes {
-    () => {
-        Op::Extract(..)
-            | Op::BroadcastHalf
-            | Op::TileZero(_)
-            | Op::TileLoad(_)
-            | Op::TileStore(_)
-            | Op::TileDot(..)
-            | Op::TileDotBf16(_)
-            | integers!()
-    };
-}
-
-/// What [`lanes`] gives some for: the machines answer for it.
+/// What has lanes: the machines answer for it.
 macro_rules! with_lanes {
     () => {
         Op::Binary(..)

@@ -410,6 +410,46 @@ pub struct Shape {
     pub mem: MemUse,
 }
 
+/// Integers of 64 bits and addresses, which all machines have.
+macro_rules! integers {
+    () => {
+        Op::Prefetch
+            | Op::Frame(_)
+            | Op::Int(_)
+            | Op::LoadInt
+            | Op::LoadInt32
+            | Op::LoadPart(_)
+            | Op::StorePart(_)
+            | Op::Add
+            | Op::Sub
+            | Op::Mul
+            | Op::MulHigh
+            | Op::DivInt
+            | Op::MinInt
+            | Op::MaxInt
+            | Op::AddInt(_)
+            | Op::MulInt(_)
+            | Op::ShlInt(_)
+            | Op::ShrInt(_)
+    };
+}
+
+/// What has no lanes.
+macro_rules! without_lanes {
+    () => {
+        Op::Extract(..)
+            | Op::BroadcastHalf
+            | Op::TileZero(_)
+            | Op::TileLoad(_)
+            | Op::TileStore(_)
+            | Op::TileDot(..)
+            | Op::TileDotBf16(_)
+            | integers!()
+    };
+}
+
+pub(super) use {integers, without_lanes};
+
 impl Op {
     /// How many lanes it works on, where it works on vectors.
     pub fn lanes(self) -> Option<Lanes> {
@@ -437,31 +477,7 @@ impl Op {
             Op::Insert(_, lanes) | Op::UpperHalf(lanes) | Op::FromGeneral(lanes) | Op::ToGeneral(lanes) => {
                 Some(lanes)
             }
-            Op::Extract(..)
-            | Op::BroadcastHalf
-            | Op::LoadPart(_)
-            | Op::StorePart(_)
-            | Op::Prefetch
-            | Op::TileZero(_)
-            | Op::TileLoad(_)
-            | Op::TileStore(_)
-            | Op::TileDot(..)
-            | Op::TileDotBf16(_)
-            | Op::Frame(_)
-            | Op::Int(_)
-            | Op::LoadInt
-            | Op::LoadInt32
-            | Op::Add
-            | Op::Sub
-            | Op::Mul
-            | Op::MulHigh
-            | Op::DivInt
-            | Op::MinInt
-            | Op::MaxInt
-            | Op::AddInt(_)
-            | Op::MulInt(_)
-            | Op::ShlInt(_)
-            | Op::ShrInt(_) => None,
+            without_lanes!() => None,
         }
     }
 

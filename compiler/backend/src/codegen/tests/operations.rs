@@ -6,8 +6,7 @@ use crate::codegen::clif;
 use crate::codegen::isa::{Opt, isa};
 use onnxc_machine::target::Target;
 use onnxc_machine::vector::ir::{Block, Class, Compare, Convert, End, Func, Inst, Lanes, Mem, Op, Reg};
-use onnxc_machine::vector::op::MemUse;
-use onnxc_machine::vector::op::SPELLINGS;
+use onnxc_machine::vector::op::{MemUse, SPELLINGS};
 use onnxc_machine::vector::verify::{check, verify};
 
 /// A function of this operation on operands that are loaded; the last one is read from memory by the operation itself, or

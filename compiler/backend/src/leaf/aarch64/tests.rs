@@ -6,8 +6,7 @@ use onnxc_machine::testing::runner::Runner;
 use onnxc_machine::vector::interp;
 use onnxc_machine::vector::ir::*;
 use onnxc_machine::vector::isa::Isa;
-use onnxc_machine::vector::op::MemUse;
-use onnxc_machine::vector::op::{Kind, SPELLINGS};
+use onnxc_machine::vector::op::{Kind, MemUse, SPELLINGS};
 use onnxc_machine::vector::parse::parse;
 use onnxc_machine::vector::verify;
 
@@ -327,10 +326,7 @@ fn every_operation_as_the_machine_does_it() {
         numbers.iter().flat_map(move |&number| Lanes::ALL.map(|lanes| (one.kind, (one.op)(lanes, number))))
     });
     for (kind, op) in ops {
-        let lanes = match op {
-            Op::Extract(_, one) => one,
-            _ => op.lanes().unwrap_or(Lanes::X1),
-        };
+        let lanes = op.written_lanes();
         // Its divisor is neither 0 nor -1: below.
         if op == Op::DivInt {
             continue;

@@ -2,8 +2,7 @@
 
 use super::*;
 use onnxc_machine::vector::interp;
-use onnxc_machine::vector::op::MemUse;
-use onnxc_machine::vector::op::{Kind, SPELLINGS};
+use onnxc_machine::vector::op::{Kind, MemUse, SPELLINGS};
 use onnxc_machine::vector::verify;
 
 /// Bits of numbers, to fill lanes of any width: small ones and large ones, edges, infinities, NaN.
@@ -147,10 +146,7 @@ fn every_operation_as_the_machine_does_it() {
                 .flat_map(move |&number| Lanes::ALL.map(|lanes| (one.kind, (one.op)(lanes, number))))
         });
         for (kind, op) in ops {
-            let lanes = match op {
-                Op::Extract(_, one) => one,
-                _ => op.lanes().unwrap_or(Lanes::X1),
-            };
+            let lanes = op.written_lanes();
             // Quotients have operands of their own, below.
             if op == Op::DivInt {
                 continue;
