@@ -51,13 +51,13 @@ pub(super) fn total(b: &mut Builder<'_>, adjoints: &[ValueId]) -> Result<Option<
     while !pieces.is_empty() {
         // One that none of the others ends at.
         let first = (0..pieces.len()).find(|&at| {
-            let others = pieces.iter().enumerate().filter(|(other, piece)| {
-                *other != at && piece.axis == pieces[at].axis && piece.end(b) == pieces[at].lo
-            });
-            others.count() == 0
+            let ends_there = |piece: &Piece| piece.axis == pieces[at].axis && piece.end(b) == pieces[at].lo;
+            !pieces.iter().enumerate().any(|(other, piece)| other != at && ends_there(piece))
         });
-        let Piece { x, axis, lo, hi } = pieces.remove(first.unwrap_or(0));
-        let (mut joined, mut end, mut behind) = (vec![x], lo.clone() + b.shape(x)[axis].clone(), hi);
+        let piece = pieces.remove(first.unwrap_or(0));
+        let mut end = piece.end(b);
+        let Piece { x, axis, lo, hi: mut behind } = piece;
+        let mut joined = vec![x];
         while let Some(at) = pieces.iter().position(|piece| piece.axis == axis && piece.lo == end) {
             let next = pieces.remove(at);
             end = next.end(b);
