@@ -306,10 +306,9 @@ fn keep_outputs(graph: &mut Graph, options: &ImportOptions) -> Result<()> {
 
 /// A warning as `strict` takes it.
 fn as_errors(warning: &Warning) -> impl Iterator<Item = Error> {
-    let more = (warning.more > 0).then(|| Error {
-        message: format!("and {} more of this kind: {}", warning.more, warning.rule.entry().text),
-        node: None,
-        ..warning.problem.clone()
+    let more = (warning.more > 0).then(|| {
+        let text = warning.rule.entry().text;
+        warning.problem.clone().further(warning.more, text)
     });
     std::iter::once(warning.problem.clone()).chain(more)
 }

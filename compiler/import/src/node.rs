@@ -402,10 +402,8 @@ impl<'m> Importer<'m> {
             let message = format!("attribute {} has no value", attribute.name());
             Error::malformed(Stage::Import, message)
         };
-        let in_attribute = |error: Error| Error {
-            message: format!("attribute {}: {}", attribute.name(), error.message),
-            ..error
-        };
+        let in_attribute =
+            |error: Error| error.reworded(|message| format!("attribute {}: {message}", attribute.name()));
         Ok(match attr::kind(attribute)? {
             AttrKind::Int => Attr::Int(attribute.i()),
             AttrKind::Float => Attr::Float(attribute.f()),

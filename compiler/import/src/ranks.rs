@@ -101,7 +101,7 @@ fn with_ranks(errors: Vec<Error>, open: &[&str], serve: &[BTreeSet<usize>]) -> V
             [rank] => format!("rank {rank} serves"),
             ranks => format!("of the ranks {least} to {most} these serve: {}", ranks.join(", ")),
         };
-        Error { message: format!("{} ({serve})", error.message), ..error }
+        error.reworded(|message| format!("{message} ({serve})"))
     };
     errors.into_iter().map(about).collect()
 }

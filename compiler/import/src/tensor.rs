@@ -285,7 +285,7 @@ fn strings(proto: &TensorProto, shape: &[usize]) -> Result<Tensor> {
 }
 
 fn named(what: &str, name: &str, error: Error) -> Error {
-    Error { message: format!("{what} `{name}`: {}", error.message), ..error }
+    error.reworded(|message| format!("{what} `{name}`: {message}"))
 }
 
 fn shape(dims: &[i64]) -> Result<Vec<usize>> {

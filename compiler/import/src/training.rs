@@ -202,7 +202,7 @@ fn place(role: Option<(Role, usize)>, errors: Vec<Error>) -> Vec<Error> {
         Role::Step => "the step",
     };
     let about = format!("{what} of training_info[{info}]: ");
-    errors.into_iter().map(|error| Error { message: format!("{about}{}", error.message), ..error }).collect()
+    errors.into_iter().map(|error| error.reworded(|message| format!("{about}{message}"))).collect()
 }
 
 /// What the text of the whole model breaks: warnings and notes.

@@ -358,7 +358,7 @@ pub fn is_untyped(info: &ValueInfoProto) -> bool {
 
 pub fn of_value(what: &str, info: &ValueInfoProto, error: Error) -> Error {
     let ty = info.r#type.as_ref().map(describe).unwrap_or_default();
-    Error { message: format!("{what} `{}` of type {ty}: {}", info.name(), error.message), ..error }
+    error.reworded(|message| format!("{what} `{}` of type {ty}: {message}", info.name()))
 }
 
 /// The rank that a value is declared to have.

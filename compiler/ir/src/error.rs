@@ -8,6 +8,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum Stage {
     Decode,
     Import,
@@ -42,6 +43,7 @@ impl Stage {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum Kind {
     /// The model breaks the ONNX specification.
     Malformed,
@@ -74,13 +76,18 @@ pub struct NodeRef {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct Error {
+    /// Where in the pipeline it was found.
     pub stage: Stage,
+    /// Who can mend it.
     pub kind: Kind,
     /// The id of its kind in the table of rules ([`crate::rules`]), for what is a kind of its own.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub rule: Option<&'static str>,
+    /// The node it belongs to, if it belongs to one.
     pub node: Option<Box<NodeRef>>,
+    /// What is wrong, with names and values, and what to do.
     pub message: String,
 }
 
@@ -107,6 +114,19 @@ impl Error {
 
     pub fn internal(stage: Stage, message: impl Into<String>) -> Error {
         Error::new(stage, Kind::Internal, message)
+    }
+
+    /// The same problem, with the message that `reword` makes of its own.
+    pub fn reworded(mut self, reword: impl FnOnce(&str) -> String) -> Error {
+        self.message = reword(&self.message);
+        self
+    }
+
+    /// What stands for further errors of the same kind, each of a node of its own.
+    pub fn further(mut self, count: u64, kind: &str) -> Error {
+        self.message = format!("and {count} more of this kind: {kind}");
+        self.node = None;
+        self
     }
 
     /// The error, as one of a kind of the table of rules.

@@ -762,7 +762,7 @@ impl<'g> NodeCx<'_, 'g> {
 
     fn of_input(&self, at: usize, error: Error) -> Error {
         let name = self.def.inputs.get(at).map_or("?", |param| param.name);
-        Error { message: format!("input {at} ({name}): {}", error.message), ..error }
+        error.reworded(|message| format!("input {at} ({name}): {message}"))
     }
 
     /// Number of elements of an input, which decides the rank of the result.

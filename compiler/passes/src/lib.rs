@@ -66,6 +66,7 @@ pub struct Options {
 
 /// What the operands of products of floats are rounded to; sums are f32.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
 pub enum Precision {
     /// Not rounded.
     #[default]
@@ -73,6 +74,16 @@ pub enum Precision {
     Bf16,
     /// As [`Precision::Bf16`] where the processor multiplies bf16, else as [`Precision::F32`].
     Auto,
+}
+
+impl std::fmt::Display for Precision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
+            Precision::Auto => "auto",
+        })
+    }
 }
 
 impl std::str::FromStr for Precision {

@@ -15,6 +15,8 @@
 //! let outputs = model::Model::new().run(&image)?;
 //! ```
 
+#![warn(missing_docs)]
+
 mod wrapper;
 
 use crate::files::Mapped;
@@ -68,10 +70,13 @@ pub struct Builder {
 
 /// What [`Builder::generate`] wrote.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Files {
     /// Prefix of the symbols, name of the library and of the wrapper's module.
     pub name: String,
+    /// The object file.
     pub object: PathBuf,
+    /// It as a static library, which the linker takes.
     pub archive: PathBuf,
     /// The wrapper, to be included.
     pub wrapper: PathBuf,
@@ -82,8 +87,11 @@ pub struct Files {
 }
 
 /// Every problem of the model or the options; its `Debug` is for people too, as a failing `main` prints it.
+#[non_exhaustive]
 pub struct Failure {
+    /// The file that was to be compiled.
     pub model: PathBuf,
+    /// Each of them once.
     pub problems: Vec<Error>,
 }
 

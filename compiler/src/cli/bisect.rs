@@ -249,14 +249,14 @@ impl Subject<'_> {
         }
         let mut graph = self.imported.clone();
         borders::pack_borders(&mut graph)?;
-        let options = crate::pass_options(self.options);
+        let options = crate::pipeline::pass_options(self.options);
         for row in parts.passes.iter().filter(|row| row.min_level <= options.level) {
             pass::run_one(row, &mut graph, &options)?;
             let (results, values) = self.evaluate(&graph)?;
             let found = self.compare(&results, &reference, 10.0);
             report.add("pass", row.name, found, || self.first_value(&graph, &named, &values));
         }
-        let program = schedule::schedule(&graph, crate::schedule_options(self.options))?;
+        let program = schedule::schedule(&graph, crate::pipeline::schedule_options(self.options))?;
         let (results, _) = self.evaluate(&graph)?;
         self.kernels(&mut report, &graph, &program, &results, parts)?;
         if self.runs_here() {

@@ -307,7 +307,7 @@ impl Plan {
 /// Writes an object into `file`, which belongs at `place`.
 fn write_object(artifact: Artifact, file: &mut File, place: &Path) -> Result<()> {
     artifact.write_object(file).map_err(|error| match error.kind {
-        Kind::Io => Error { message: format!("{}: {}", place.display(), error.message), ..error },
+        Kind::Io => error.reworded(|message| format!("{}: {message}", place.display())),
         _ => error,
     })
 }

@@ -9,7 +9,7 @@ use crate::cli::args::ModelArgs;
 use crate::cli::session::usage;
 use crate::files::io_error;
 use onnxc_import::CustomOp;
-use onnxc_ir::error::{Error, Result};
+use onnxc_ir::error::Result;
 use onnxc_ir::graph::external::Address;
 
 /// Shared libraries with functions, loaded for as long as models are evaluated in this process.
@@ -96,9 +96,8 @@ fn of_file(path: &Path, text: &str) -> Result<Vec<CustomOp>> {
             Some(line) => (true, line.trim()),
             None => (false, line),
         };
-        let custom = CustomOp::from_str(line).map_err(|error| Error {
-            message: format!("{} line {}: {}", path.display(), number + 1, error.message),
-            ..error
+        let custom = CustomOp::from_str(line).map_err(|error| {
+            error.reworded(|message| format!("{} line {}: {message}", path.display(), number + 1))
         })?;
         all.push(CustomOp { overrides, ..custom });
     }

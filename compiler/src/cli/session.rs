@@ -342,7 +342,7 @@ impl Loaded {
         let start = Instant::now();
         let shown = library.display().to_string();
         let models = Models::load(&library)
-            .map_err(|error| Error { message: error.message.replace(&shown, "the linked model"), ..error })?;
+            .map_err(|error| error.reworded(|message| message.replace(&shown, "the linked model")))?;
         models.get(NAME)?;
         let entries = compiled.entries.into_iter();
         let entries =

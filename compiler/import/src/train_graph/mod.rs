@@ -459,7 +459,7 @@ fn no_graph() -> Error {
 }
 
 fn because(name: &str, error: &Error) -> Error {
-    Error { message: format!("`{name}` cannot learn: {}", error.message), ..error.clone() }
+    error.clone().reworded(|message| format!("`{name}` cannot learn: {message}"))
 }
 
 fn nothing_learns(output: &str, left: &[(String, String)]) -> Error {

@@ -58,8 +58,7 @@ pub(super) fn validate<'m>(
         if more > 0 {
             let entry = listed[0].rule.and_then(onnxc_ir::rules::by_id);
             let text = entry.map_or("", |entry| entry.text);
-            let message = format!("and {more} more of this kind: {text}");
-            listed.push(Error { message, node: None, ..listed[0].clone() });
+            listed.push(listed[0].clone().further(more, text));
         }
         listed
     });

@@ -62,6 +62,7 @@ pub struct LevelCode {
 
 /// What code is tuned for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Goal {
     #[default]
     Speed,

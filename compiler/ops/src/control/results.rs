@@ -68,7 +68,7 @@ pub fn same_layouts(cx: &mut NodeCx<'_, '_>, bodies: &mut [Body; 2], outer: usiz
 
 /// An error that concerns a result.
 pub fn of_output(at: usize, error: Error) -> Error {
-    Error { message: format!("output {at}: {}", error.message), ..error }
+    error.reworded(|message| format!("output {at}: {message}"))
 }
 
 /// Converts the results of a body, from number `first` on, to types that can hold them.

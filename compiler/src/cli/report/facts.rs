@@ -125,17 +125,12 @@ impl Facts {
 }
 
 fn options_text(options: &Options) -> String {
-    let level = match options.goal {
-        onnxc_machine::target::Goal::Size => "s".to_string(),
-        onnxc_machine::target::Goal::Speed => options.opt_level.to_string(),
-    };
+    let small = options.goal == onnxc_machine::target::Goal::Size;
+    let level = if small { "s".to_string() } else { options.opt_level.to_string() };
     let exact = if options.exact { " --exact" } else { "" };
-    let precision = match options.precision {
-        Precision::F32 => "",
-        Precision::Bf16 => " --precision bf16",
-        Precision::Auto => " --precision auto",
-    };
-    format!("-O{level}{exact}{precision}")
+    let precision =
+        (options.precision != Precision::F32).then(|| format!(" --precision {}", options.precision));
+    format!("-O{level}{exact}{}", precision.unwrap_or_default())
 }
 
 fn size(dim: &Dim, symbols: &Symbols) -> Option<i64> {
