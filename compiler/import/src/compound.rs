@@ -68,7 +68,7 @@ pub fn any_rank_output(
     let origin = graph.origins.keys().next_back().unwrap_or_else(|| graph.origins.next_key());
     let rank = Builder::new(graph, origin).sizes(rank, &|_| Some(Dim::from(most)))?.remove(0);
     if let Some(symbol) = rank.as_sym() {
-        graph.symbols[symbol].name = format!("{}.rank", info.name());
+        graph.symbols.rename(symbol, format!("{}.rank", info.name()));
     }
     graph.any_rank.insert(graph.outputs.len(), AnyRank { rank, least });
     graph.outputs.push((info.name().to_string(), data));

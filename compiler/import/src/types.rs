@@ -301,7 +301,7 @@ impl Types {
                 && graph.symbols[sym].name.starts_with('?')
                 && !self.symbols.contains_key(name)
             {
-                graph.symbols[sym].name = name.to_string();
+                graph.symbols.rename(sym, name.to_string());
                 self.symbols.insert(name.to_string(), Dim::sym(sym));
             }
         }

@@ -31,6 +31,7 @@ mod columns;
 mod contract;
 mod digits;
 mod empty;
+mod joined;
 mod order;
 mod rows;
 mod shared;

@@ -26,6 +26,7 @@ use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use address::Scope;
 use value::{Form, Kind, Val};
 
+use onnxc_ir::graph::dim::Monomial;
 use onnxc_ir::graph::{DType, Dim};
 use onnxc_ir::scalar::CompareFn;
 use onnxc_loops::{Access, Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Var};
@@ -62,6 +63,7 @@ pub fn select(kernel: &Kernel, isa: Isa) -> Selected<Func> {
         ramps: HashMap::new(),
         symbols: params[1],
         dims: HashMap::new(),
+        sums: HashMap::new(),
         scopes: vec![Scope::default()],
         group: None,
     };
@@ -140,6 +142,8 @@ pub struct Select<'k> {
     /// Address of the values of the graph's symbols, and the dims computed from them, in the first block.
     pub symbols: Reg,
     pub dims: HashMap<Dim, Reg>,
+    /// Sums of terms: that of all but the last, and the last one.
+    pub sums: HashMap<(Option<Reg>, Monomial, i64), Reg>,
     /// What has been computed in the open loops and branches, outermost first.
     pub scopes: Vec<Scope>,
     pub group: Option<Group>,

@@ -24,6 +24,7 @@ pub mod select;
 pub mod signs;
 pub mod state;
 pub mod strings;
+mod symbols;
 pub mod taps;
 pub mod tensor;
 #[cfg(test)]
@@ -51,6 +52,7 @@ pub use op::{DOT_DEPTH, MOST_DIGITS, MapFn, Op, PAIR_DEPTH, RhsLayout, code_shif
 pub use part::Part;
 pub use state::{Growth, Panels, State};
 pub use strings::Strings;
+pub use symbols::{Symbol, Symbols};
 pub use tensor::Tensor;
 pub use trees::Trees;
 
@@ -218,13 +220,6 @@ impl PartialEq for Origin {
     }
 }
 
-/// A symbolic dimension.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Symbol {
-    /// `dim_param` of the model, or `?N` for a dim without a name.
-    pub name: String,
-}
-
 /// A graph input.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Input {
@@ -237,7 +232,7 @@ pub struct Input {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Graph {
     pub name: String,
-    pub symbols: PrimaryMap<Sym, Symbol>,
+    pub symbols: Symbols,
     /// Symbols computed by nodes of this graph. All others, except [`Graph::seed`], come from dims of inputs or from an enclosing graph.
     pub data: BTreeMap<Sym, DataSymbol>,
     /// The symbol that stands for the seed of the run, in a graph that draws random numbers: its lower 63 bits.
@@ -321,9 +316,9 @@ impl Graph {
 
     /// Takes over what `other`, a body or the graph around this one, has of symbols beyond those of both.
     pub fn adopt_symbols(&mut self, other: &Graph) {
-        for (sym, symbol) in other.symbols.iter().skip(self.symbols.len()) {
-            let copied = self.symbols.push(symbol.clone());
-            debug_assert_eq!(copied, sym);
+        if other.symbols.len() > self.symbols.len() {
+            debug_assert!(self.symbols.values().eq(other.symbols.values().take(self.symbols.len())));
+            self.symbols = other.symbols.clone();
         }
         self.seed = self.seed.or(other.seed);
     }

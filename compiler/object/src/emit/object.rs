@@ -43,6 +43,9 @@ use target_lexicon::{Architecture, Endianness};
 /// it for the first time, may take.
 const MAX_STACK: u32 = 60 << 10;
 
+/// Instructions of functions that wait to be compiled side by side; as Cranelift has them they take some hundred bytes each.
+const MOST_PENDING: usize = 1 << 16;
+
 /// Where data that is larger than this lies beyond the reach of 32-bit offsets from code.
 const NEAR_BYTES: u64 = 1 << 30;
 
@@ -63,7 +66,9 @@ pub(super) struct Unit {
     pub module: ObjectModule,
     /// Model name: the prefix of every symbol.
     pub name: String,
+    /// Functions that are not compiled yet, and how many instructions they have.
     pending: Vec<(FuncId, Function)>,
+    pending_insts: usize,
     /// The functions that each function calls.
     calls: HashMap<FuncId, Vec<FuncId>>,
     /// Bytes of stack of each function that has its machine code.
@@ -136,6 +141,7 @@ impl Unit {
             module,
             name: name.to_string(),
             pending: vec![],
+            pending_insts: 0,
             calls: HashMap::new(),
             stacks: HashMap::new(),
             form: target.unwind_records().filter(|form| unwind || !matches!(form, Records::Dwarf(_))),
@@ -180,7 +186,7 @@ impl Unit {
         self.module.declare_function(&name, Linkage::Local, signature).map_err(emit_error)
     }
 
-    /// Builds the body of a declared function; it is compiled by [`Unit::finish`].
+    /// Builds the body of a declared function; it is compiled with others, by [`Unit::finish`] at the latest.
     pub fn build(&mut self, id: FuncId, body: impl FnOnce(&mut Code<'_>) -> Result<()>) -> Result<()> {
         let signature = self.module.declarations().get_function_decl(id).signature.clone();
         let mut function = Function::with_name_signature(UserFuncName::user(0, id.as_u32()), signature);
@@ -192,9 +198,10 @@ impl Unit {
         let mut code = Code::new(builder, self);
         body(&mut code)?;
         let calls = code.finish();
+        self.pending_insts += function.dfg.num_insts();
         self.pending.push((id, function));
         self.calls.entry(id).or_default().extend(calls);
-        Ok(())
+        if self.pending_insts > MOST_PENDING { self.compile_pending() } else { Ok(()) }
     }
 
     /// Notes a call from one function to another that its code does not show.
@@ -448,6 +455,7 @@ impl Unit {
 
     fn compile_pending(&mut self) -> Result<()> {
         let pending = std::mem::take(&mut self.pending);
+        self.pending_insts = 0;
         let (isa, form) = (&self.isa, self.form);
         let compiled: Vec<(FuncId, Result<Linked>)> =
             pending.into_par_iter().map(|(id, function)| (id, compile(isa, form, id, function))).collect();

@@ -17,6 +17,7 @@ mod operation;
 use std::sync::Arc;
 
 use cranelift_entity::{PrimaryMap, entity_impl};
+use smallvec::SmallVec;
 
 use onnxc_ir::graph::call::FUNCTIONS;
 pub use onnxc_ir::graph::call::{Extern, Type};
@@ -188,7 +189,8 @@ pub type Region = Vec<Inst>;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Inst {
-    pub results: Vec<Value>,
+    /// One or two, or none, of most operations.
+    pub results: SmallVec<[Value; 2]>,
     pub op: Op,
 }
 

@@ -30,6 +30,7 @@
 mod operation;
 
 use cranelift_entity::{EntityRef, PrimaryMap};
+use smallvec::SmallVec;
 
 use crate::host::ir::{
     Extent, FrameLayout, Function, FunctionKind, Inst, Kernel, Op, Operand, Pointers, Policy, Program,
@@ -297,7 +298,7 @@ impl ProgramParser<'_> {
     }
 
     fn inst(&mut self) -> Result<Inst> {
-        let mut results = vec![];
+        let mut results = SmallVec::new();
         if self.named("v").is_some() {
             results.push(self.value()?);
             while self.lexer.eat_punct(",")? {

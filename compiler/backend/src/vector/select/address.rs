@@ -7,7 +7,7 @@ use cranelift_entity::EntityRef;
 use super::{Group, Select, Selected, Value, refuse};
 use crate::vector::OVERGROWN;
 use onnxc_ir::graph::Dim;
-use onnxc_ir::graph::dim::Atom;
+use onnxc_ir::graph::dim::{Atom, Monomial};
 use onnxc_loops::expr::Reads;
 use onnxc_loops::{Buf, Index, Stmt, Term, Var, visit};
 use onnxc_machine::vector::ir::{Lanes, Mem, Op, Operand, Reg};
@@ -38,6 +38,9 @@ pub enum LaneIndex {
     /// One for each lane.
     Lanes(Vec<Index>),
 }
+
+/// Of a sum of more terms than this, a factor of all of them is left for the end.
+const LONG_SUM: usize = 8;
 
 /// Appends an instruction somewhere.
 type Emit<'e> = &'e mut dyn FnMut(&mut Select<'_>, Op, Vec<Reg>) -> Reg;
@@ -256,32 +259,56 @@ impl Select<'_> {
         if let Some(&value) = self.dims.get(dim) {
             return Ok(value);
         }
+        let terms = dim.terms();
+        // Offsets of bytes share what those of elements have computed.
+        let first = terms.first().map_or(1, |(_, coefficient)| *coefficient);
+        let is_common = terms.len() > LONG_SUM && terms.iter().all(|(_, coefficient)| *coefficient == first);
+        let common = if is_common { first } else { 1 };
         let mut sum = None;
-        for (monomial, coefficient) in dim.terms() {
-            let mut product = None;
-            for atom in monomial.iter() {
-                let factor = self.atom(atom)?;
-                product = Some(match product {
-                    Some(product) => self.first(Op::Mul, vec![product, factor], None),
-                    None => factor,
-                });
-            }
-            let product = match product {
-                Some(product) if coefficient == 1 => product,
-                Some(product) => {
-                    let coefficient = self.first(Op::Int(coefficient), vec![], None);
-                    self.first(Op::Mul, vec![product, coefficient], None)
-                }
-                None => self.first(Op::Int(coefficient), vec![], None),
-            };
-            sum = Some(match sum {
-                Some(sum) => self.first(Op::Add, vec![sum, product], None),
-                None => product,
-            });
+        for (monomial, coefficient) in &terms {
+            sum = Some(self.add_term(sum, monomial, coefficient / common)?);
         }
-        let value = sum.unwrap_or_else(|| self.first(Op::Int(0), vec![], None));
+        let sum = sum.unwrap_or_else(|| self.first(Op::Int(0), vec![], None));
+        let value = if common == 1 { sum } else { self.times_first(sum, common) };
         self.dims.insert(dim.clone(), value);
         Ok(value)
+    }
+
+    /// A sum with one more term. Offsets of the parts of a long concatenation are sums that begin alike: a part adds its own size to
+    /// what is there.
+    fn add_term(&mut self, sum: Option<Reg>, monomial: &Monomial, coefficient: i64) -> Selected<Reg> {
+        let key = (sum, monomial.clone(), coefficient);
+        if let Some(&value) = self.sums.get(&key) {
+            return Ok(value);
+        }
+        let value = match sum {
+            Some(sum) => {
+                let product = self.add_term(None, monomial, coefficient)?;
+                self.first(Op::Add, vec![sum, product], None)
+            }
+            None => {
+                let mut product = None;
+                for atom in monomial.iter() {
+                    let factor = self.atom(atom)?;
+                    product = Some(match product {
+                        Some(product) => self.first(Op::Mul, vec![product, factor], None),
+                        None => factor,
+                    });
+                }
+                match product {
+                    Some(product) if coefficient == 1 => product,
+                    Some(product) => self.times_first(product, coefficient),
+                    None => self.first(Op::Int(coefficient), vec![], None),
+                }
+            }
+        };
+        self.sums.insert(key, value);
+        Ok(value)
+    }
+
+    fn times_first(&mut self, value: Reg, by: i64) -> Reg {
+        let by = self.first(Op::Int(by), vec![], None);
+        self.first(Op::Mul, vec![value, by], None)
     }
 
     fn atom(&mut self, atom: &Atom) -> Selected<Reg> {

@@ -41,7 +41,10 @@ impl Builder {
     }
 
     pub fn close(&mut self) -> Region {
-        self.regions.pop().unwrap_or_default()
+        let mut region = self.regions.pop().unwrap_or_default();
+        // Programs are kept whole, and a model of thousands of tensors has hundreds of thousands of operations.
+        region.shrink_to_fit();
+        region
     }
 
     /// A value that an operation with regions defines.
@@ -55,17 +58,17 @@ impl Builder {
         }
     }
 
-    fn push(&mut self, results: Vec<Value>, op: Op) {
-        self.append(Inst { results, op });
+    fn push(&mut self, results: &[Value], op: Op) {
+        self.append(Inst { results: results.into(), op });
     }
 
     pub fn effect(&mut self, op: Op) {
-        self.push(vec![], op);
+        self.push(&[], op);
     }
 
     pub fn value(&mut self, ty: Type, op: Op) -> Value {
         let value = self.fresh(ty);
-        self.push(vec![value], op);
+        self.push(&[value], op);
         value
     }
 
@@ -132,7 +135,7 @@ impl Builder {
             | (Checked::Mul, Operand::Int(1), other) => (other, Operand::Int(0)),
             _ => {
                 let (result, none) = (self.fresh(Type::I64), self.fresh(Type::I8));
-                self.push(vec![result, none], Op::Checked(checked, a, b));
+                self.push(&[result, none], Op::Checked(checked, a, b));
                 (result.into(), none.into())
             }
         }
