@@ -1,6 +1,6 @@
 //! Compiled models in this process: link an object into a shared library, load it, call it through the C ABI.
 //!
-//! The command line and the tests run models here, in the way any caller does. All [`memory`] that a model is given shows
+//! The command line and the tests run models here, in the way any caller does. All memory (`memory`) that a model is given shows
 //! what is written outside of it.
 
 mod buffer;

@@ -48,7 +48,7 @@ pub struct Options {
     /// profilers that walk the stack.
     pub unwind: bool,
     /// Line tables (`.debug_line`) that lead debuggers and profilers from code of an ELF object to the lines of this file, which name
-    /// steps, kernels and ONNX nodes; [`Artifact::listing`] is its text.
+    /// steps, kernels and ONNX nodes; [`emit::Artifact::listing`] is its text.
     pub listing: Option<Listing>,
 }
 

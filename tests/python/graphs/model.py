@@ -81,6 +81,10 @@ def may_be_unlike(graph, block, blocks):
     return block.kind == "if" and not around and free
 
 
+# Results that an operator gives both of or neither, by their places: the key and the value of a cache.
+TOGETHER = {"Attention": (1, 2)}
+
+
 def nameless(graph, outputs):
     """Results that no node reads, that are not among these outputs and may go without a name."""
     read = {name for vertex in graph.vertices for name in vertex.inputs} | outputs
@@ -93,6 +97,9 @@ def nameless(graph, outputs):
             needed = option == single
             if name not in read and not needed:
                 found.add(name)
+        pair = [vertex.outputs[at] for at in TOGETHER.get(vertex.op, ()) if at < len(vertex.outputs)]
+        if not found.issuperset(pair):
+            found.difference_update(pair)
         # A node keeps at least one name: without any it computes nothing.
         if found.issuperset(vertex.outputs):
             found.discard(vertex.outputs[0])

@@ -1,65 +1,25 @@
 //! Conversions of the floats that Rust has no type for: 8 bits and fewer.
 //!
-//! Encodings are those of the ONNX specification ("Float stored in 8 bits", "6 bit floating point", "4 bit floating point") and of
-//! the OCP Microscaling formats: a sign, a biased exponent and a mantissa, with subnormals; `f8e8m0` is a
-//! biased exponent only.
+//! Their formats are data ([`FloatFormat`]); `f8e8m0` is a biased exponent only.
 
-use crate::graph::DType;
-
-/// What the encodings differ in.
-struct Format {
-    /// Bits of the mantissa field.
-    mantissa: i32,
-    bias: i32,
-    /// Position of the sign.
-    sign: u8,
-    /// Code, without sign, of the largest finite value.
-    max: u8,
-    /// Code of infinity, where there is one.
-    infinity: Option<u8>,
-    nan: Nan,
-}
-
-#[derive(PartialEq)]
-enum Nan {
-    /// This code, with either sign.
-    Code(u8),
-    /// The code of negative zero, which the format lacks.
-    NegativeZero,
-    /// The format has none: a conversion gives zero with the opposite sign, as `ml_dtypes` does.
-    None,
-}
-
-fn format(dtype: DType) -> Option<Format> {
-    let row =
-        |mantissa, bias, sign, max, infinity, nan| Some(Format { mantissa, bias, sign, max, infinity, nan });
-    match dtype {
-        DType::F8E4M3FN => row(3, 7, 0x80, 0x7e, None, Nan::Code(0x7f)),
-        DType::F8E4M3FNUZ => row(3, 8, 0x80, 0x7f, None, Nan::NegativeZero),
-        DType::F8E5M2 => row(2, 15, 0x80, 0x7b, Some(0x7c), Nan::Code(0x7e)),
-        DType::F8E5M2FNUZ => row(2, 16, 0x80, 0x7f, None, Nan::NegativeZero),
-        DType::F6E2M3 => row(3, 1, 0x20, 0x1f, None, Nan::None),
-        DType::F6E3M2 => row(2, 3, 0x20, 0x1f, None, Nan::None),
-        DType::F4E2M1 => row(1, 1, 0x08, 0x07, None, Nan::None),
-        _ => None,
-    }
-}
+use crate::graph::{DType, FloatFormat, Nan};
 
 /// Value of a code of a float type of 8, 6 or 4 bits (NaN for other types).
 pub fn decode(dtype: DType, code: u8) -> f32 {
     if dtype == DType::F8E8M0 {
         return if code == 0xff { f32::NAN } else { exp2(i32::from(code) - 127) };
     }
-    let Some(format) = format(dtype) else { return f32::NAN };
-    let magnitude = code & (format.sign - 1);
-    let negative = code & format.sign != 0;
-    let value = if format.nan == Nan::NegativeZero && code == format.sign {
+    let Some(format) = byte_format(dtype) else { return f32::NAN };
+    let code = u16::from(code);
+    let magnitude = code & (format.sign_code() - 1);
+    let negative = code & format.sign_code() != 0;
+    let value = if format.nan == Nan::NegativeZero && code == format.sign_code() {
         return f32::NAN;
     } else if magnitude <= format.max {
         let field = i32::from(magnitude >> format.mantissa);
         let fraction = i32::from(magnitude) & ((1 << format.mantissa) - 1);
         let hidden = if field == 0 { 0 } else { 1 << format.mantissa };
-        let exponent = field.max(1) - format.bias - format.mantissa;
+        let exponent = field.max(1) - format.bias - i32::from(format.mantissa);
         (fraction + hidden) as f32 * exp2(exponent)
     } else if format.infinity == Some(magnitude) {
         f32::INFINITY
@@ -69,6 +29,11 @@ pub fn decode(dtype: DType, code: u8) -> f32 {
     if negative { -value } else { value }
 }
 
+/// The format of a float whose codes are bytes.
+fn byte_format(dtype: DType) -> Option<FloatFormat> {
+    dtype.float_format().filter(|format| format.sign < 8)
+}
+
 /// Code of `value` rounded to nearest, ties to even. Out of range, and infinities, give the largest finite
 /// value with `saturate`, else infinity or NaN (those of 6 and 4 bits always saturate). `f8e8m0` ignores the sign and
 /// rounds up, the default `round_mode` of ONNX `Cast`.
@@ -76,38 +41,42 @@ pub fn encode(dtype: DType, value: f32, saturate: bool) -> u8 {
     if dtype == DType::F8E8M0 {
         return encode_exponent(value, saturate);
     }
-    let Some(format) = format(dtype) else { return 0 };
-    let sign = if value.is_sign_negative() { format.sign } else { 0 };
-    if value.is_nan() {
-        return match format.nan {
-            Nan::Code(code) => code | sign,
-            Nan::NegativeZero => format.sign,
-            Nan::None => sign ^ format.sign,
-        };
-    }
+    let Some(format) = byte_format(dtype) else { return 0 };
+    let negative = format.sign_code();
+    let sign = if value.is_sign_negative() { negative } else { 0 };
     let magnitude = f64::from(value.abs());
-    let code =
-        if magnitude.is_infinite() { u32::from(format.max) + 1 } else { round_code(&format, magnitude) };
-    let code = match u8::try_from(code) {
-        Ok(code) if code <= format.max => code,
-        _ if saturate || format.nan == Nan::None => format.max,
-        _ => match (format.infinity, &format.nan) {
-            (Some(infinity), _) => infinity,
-            (None, Nan::Code(code)) => *code,
-            (None, _) => return format.sign,
-        },
+    let code = match format.nan {
+        Nan::Code(code) if value.is_nan() => code | sign,
+        Nan::NegativeZero if value.is_nan() => negative,
+        Nan::Payload | Nan::Absent if value.is_nan() => sign ^ negative,
+        _ => {
+            let code = match magnitude.is_infinite() {
+                true => u32::from(format.max) + 1,
+                false => round_code(&format, magnitude),
+            };
+            match (u16::try_from(code), format.infinity, format.nan) {
+                // Formats whose negative zero is NaN have one zero only.
+                (Ok(0), _, Nan::NegativeZero) => 0,
+                (Ok(code), ..) if code <= format.max => code | sign,
+                (_, _, Nan::Absent) => format.max | sign,
+                _ if saturate => format.max | sign,
+                (_, Some(infinity), _) => infinity | sign,
+                (_, None, Nan::Code(code)) => code | sign,
+                (_, None, Nan::NegativeZero | Nan::Payload) => negative,
+            }
+        }
     };
-    // Formats whose negative zero is NaN have one zero only.
-    if code == 0 && format.nan == Nan::NegativeZero { 0 } else { code | sign }
+    code as u8
 }
 
 /// Code of the nearest value of a format without upper limit.
-fn round_code(format: &Format, magnitude: f64) -> u32 {
+fn round_code(format: &FloatFormat, magnitude: f64) -> u32 {
     let lowest = 1 - format.bias;
     let exponent = ((magnitude.to_bits() >> 52) as i32 - 1023).max(lowest);
     // Scaling by a power of two is exact, so the only rounding is the one asked for. A carry out of the
     // mantissa lands in the exponent field, where it belongs.
-    let steps = (magnitude * f64::from(2f32).powi(format.mantissa - exponent)).round_ties_even() as u32;
+    let steps =
+        (magnitude * f64::from(2f32).powi(i32::from(format.mantissa) - exponent)).round_ties_even() as u32;
     let shift = (exponent - lowest) as u32;
     (shift << format.mantissa) + steps
 }

@@ -1,21 +1,19 @@
 //! Conversions of single numbers.
 
 use super::Helpers;
-use onnxc_ir::graph::DType;
+use onnxc_ir::graph::{DType, FloatFormat, Nan};
 
-/// What the bits of a float of 8 bits or less mean: mantissa, bias, sign, greatest code, code of infinity, and of NaN (see `NAN_KINDS`).
+/// The initializer of an `ox_f8`: mantissa, bias, sign, greatest code, code of infinity, or -1, and of NaN: -1 if it has the code of the
+/// negative zero, -2 if there is none.
 fn format(dtype: DType) -> Option<[i32; 6]> {
-    // The code of NaN: -1 if NaN has the code of the negative zero, -2 if the type has no NaN.
-    Some(match dtype {
-        DType::F8E4M3FN => [3, 7, 0x80, 0x7e, -1, 0x7f],
-        DType::F8E4M3FNUZ => [3, 8, 0x80, 0x7f, -1, -1],
-        DType::F8E5M2 => [2, 15, 0x80, 0x7b, 0x7c, 0x7e],
-        DType::F8E5M2FNUZ => [2, 16, 0x80, 0x7f, -1, -1],
-        DType::F6E2M3 => [3, 1, 0x20, 0x1f, -1, -2],
-        DType::F6E3M2 => [2, 3, 0x20, 0x1f, -1, -2],
-        DType::F4E2M1 => [1, 1, 0x08, 0x07, -1, -2],
-        _ => return None,
-    })
+    let FloatFormat { mantissa, bias, sign, max, infinity, nan } =
+        dtype.float_format().filter(|format| format.sign < 8)?;
+    let nan = match nan {
+        Nan::Code(code) => i32::from(code),
+        Nan::NegativeZero => -1,
+        Nan::Absent | Nan::Payload => -2,
+    };
+    Some([i32::from(mantissa), bias, 1 << sign, i32::from(max), infinity.map_or(-1, i32::from), nan])
 }
 
 impl Helpers {

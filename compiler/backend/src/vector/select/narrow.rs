@@ -3,49 +3,8 @@
 
 use super::value::{Form, Val};
 use super::{Select, Selected, refuse};
-use onnxc_ir::graph::DType;
+use onnxc_ir::graph::{DType, FloatFormat, Nan};
 use onnxc_machine::vector::ir::{Binary, Compare, Lanes, Op, Small, Unary};
-
-/// A float format with a sign, an exponent and `mantissa` bits.
-struct Format {
-    mantissa: u8,
-    bias: i32,
-    /// Position of the sign.
-    sign: u8,
-    /// Code of the largest finite value.
-    max: i32,
-    /// Code of infinity.
-    infinity: Option<i32>,
-    nan: Nan,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Nan {
-    /// Codes above that of infinity; the highest bits of the NaN are kept.
-    Payload,
-    /// This code, with either sign.
-    Code(i32),
-    /// The code of negative zero, which the format lacks.
-    NegativeZero,
-    /// None: a NaN becomes zero of the other sign.
-    Absent,
-}
-
-fn format(dtype: DType) -> Option<Format> {
-    let row =
-        |mantissa, bias, sign, max, infinity, nan| Some(Format { mantissa, bias, sign, max, infinity, nan });
-    match dtype {
-        DType::F16 => row(10, 15, 15, 0x7bff, Some(0x7c00), Nan::Payload),
-        DType::F8E4M3FN => row(3, 7, 7, 0x7e, None, Nan::Code(0x7f)),
-        DType::F8E4M3FNUZ => row(3, 8, 7, 0x7f, None, Nan::NegativeZero),
-        DType::F8E5M2 => row(2, 15, 7, 0x7b, Some(0x7c), Nan::Code(0x7e)),
-        DType::F8E5M2FNUZ => row(2, 16, 7, 0x7f, None, Nan::NegativeZero),
-        DType::F6E2M3 => row(3, 1, 5, 0x1f, None, Nan::Absent),
-        DType::F6E3M2 => row(2, 3, 5, 0x1f, None, Nan::Absent),
-        DType::F4E2M1 => row(1, 1, 3, 0x07, None, Nan::Absent),
-        _ => None,
-    }
-}
 
 const INFINITY: i32 = 0x7f80_0000;
 const QUIET: i32 = 0x0040_0000;
@@ -119,7 +78,7 @@ impl Select<'_> {
         if dtype == DType::F8E8M0 {
             return self.encode_exponent(magnitude, saturate);
         }
-        let Some(f) = format(dtype) else { return refuse(format!("codes of {dtype}")) };
+        let Some(f) = dtype.float_format() else { return refuse(format!("codes of {dtype}")) };
         let code = self.round_code(magnitude, &f)?;
 
         let over = match (f.infinity, f.nan) {
@@ -130,8 +89,8 @@ impl Select<'_> {
             (None, Nan::Code(code)) => code,
             (None, _) => 1 << f.sign,
         };
-        let too_large = self.test(Compare::IntGt, code, Val::int(f.max))?;
-        let code = self.choose(Form::Int, too_large, Val::int(over), code)?;
+        let too_large = self.test(Compare::IntGt, code, Val::int(f.max.into()))?;
+        let code = self.choose(Form::Int, too_large, Val::int(over.into()), code)?;
 
         let sign = self.pair(Binary::And, x, Val::int(i32::MIN))?;
         let sign = self.simple(Unary::Shr(31 - f.sign), sign)?;
@@ -145,7 +104,7 @@ impl Select<'_> {
                 self.pair(Binary::Or, code, sign)
             }
             Nan::Code(nan) => {
-                let code = self.choose(Form::Int, is_nan, Val::int(nan), code)?;
+                let code = self.choose(Form::Int, is_nan, Val::int(nan.into()), code)?;
                 self.pair(Binary::Or, code, sign)
             }
             Nan::NegativeZero => {
@@ -166,7 +125,7 @@ impl Select<'_> {
     }
 
     /// Code of the nearest magnitude in a format without upper limit.
-    fn round_code(&mut self, magnitude: Val, f: &Format) -> Selected<Val> {
+    fn round_code(&mut self, magnitude: Val, f: &FloatFormat) -> Selected<Val> {
         // Normal: add half a unit less one, and one more if the kept part is odd; a carry lands in the exponent, where it
         // belongs.
         let shift = 23 - f.mantissa;
@@ -217,7 +176,7 @@ impl Select<'_> {
             }
             _ => {}
         }
-        let Some(f) = format(dtype) else { return refuse(format!("codes of {dtype}")) };
+        let Some(f) = dtype.float_format() else { return refuse(format!("codes of {dtype}")) };
         if f.nan == Nan::Payload {
             return self.decode_standard(code, &f);
         }
@@ -230,14 +189,14 @@ impl Select<'_> {
         let is_subnormal = self.test(Compare::IntGt, Val::int(1 << f.mantissa), magnitude)?;
         let mut bits = self.choose(Form::Int, is_subnormal, subnormal, normal)?;
         if let Some(infinity) = f.infinity {
-            let special = self.test(Compare::IntGt, magnitude, Val::int(f.max))?;
+            let special = self.test(Compare::IntGt, magnitude, Val::int(f.max.into()))?;
             let value = self.pair(Binary::Or, shifted, Val::int(INFINITY))?;
-            let is_nan = self.test(Compare::IntGt, magnitude, Val::int(infinity))?;
+            let is_nan = self.test(Compare::IntGt, magnitude, Val::int(infinity.into()))?;
             let quiet = self.pair(Binary::Or, value, Val::int(QUIET))?;
             let value = self.choose(Form::Int, is_nan, quiet, value)?;
             bits = self.choose(Form::Int, special, value, bits)?;
         } else if let Nan::Code(nan) = f.nan {
-            let is_nan = self.test(Compare::IntEq, magnitude, Val::int(nan))?;
+            let is_nan = self.test(Compare::IntEq, magnitude, Val::int(nan.into()))?;
             bits = self.choose(Form::Int, is_nan, Val::int(INFINITY | QUIET), bits)?;
         }
         let sign = self.pair(Binary::And, code, Val::int(1 << f.sign))?;
@@ -252,13 +211,13 @@ impl Select<'_> {
 
     /// The f32 of a code of a format like f32 itself, without a subnormal operand: processors are slow with these, and a program may
     /// have set its processor to take them for 0.
-    fn decode_standard(&mut self, code: Val, f: &Format) -> Selected<Val> {
+    fn decode_standard(&mut self, code: Val, f: &FloatFormat) -> Selected<Val> {
         let (shift, widest) = (23 - f.mantissa, (127 - f.bias) << 23);
         let magnitude = self.pair(Binary::And, code, Val::int((1 << f.sign) - 1))?;
         let shifted = self.simple(Unary::Shl(shift), magnitude)?;
         let is_subnormal = self.test(Compare::IntGt, Val::int(1 << 23), shifted)?;
         let is_subnormal = self.mask_as_bits(is_subnormal)?;
-        let is_special = self.test(Compare::IntGt, shifted, Val::int(f.max << shift))?;
+        let is_special = self.test(Compare::IntGt, shifted, Val::int(i32::from(f.max) << shift))?;
         let is_special = self.mask_as_bits(is_special)?;
         let bits = self.pair(Binary::IntAdd, shifted, Val::int(widest))?;
         // The greatest exponent becomes the greatest one.
