@@ -24,6 +24,7 @@
 //!
 //! This module knows neither ONNX nor a machine: widths and tile sizes come from [`onnxc_machine::target`].
 
+#![warn(unreachable_pub)]
 pub mod expr;
 pub mod index;
 pub mod interp;

@@ -25,7 +25,7 @@ pub(super) struct Grouping {
 
 impl Grouping {
     /// The value that owns a value's bytes.
-    pub fn storage(&self, mut value: ValueId) -> ValueId {
+    pub(crate) fn storage(&self, mut value: ValueId) -> ValueId {
         while let Some(of) = self.alias[value] {
             value = of;
         }
@@ -34,7 +34,7 @@ impl Grouping {
 
     /// Data symbols of the values between some and the storages that they are views of: what is assumed of these sizes is what
     /// a view has the bytes of its storage by.
-    pub fn view_symbols(&self, graph: &Graph, values: &[ValueId]) -> BTreeSet<Sym> {
+    pub(crate) fn view_symbols(&self, graph: &Graph, values: &[ValueId]) -> BTreeSet<Sym> {
         let mut found = BTreeSet::new();
         for &value in values {
             let mut value = value;
@@ -84,7 +84,7 @@ pub(super) struct Grouper<'g> {
 }
 
 impl<'g> Grouper<'g> {
-    pub fn new(graph: &'g Graph) -> Grouper<'g> {
+    pub(crate) fn new(graph: &'g Graph) -> Grouper<'g> {
         let mut needed: EntitySet<NodeId> = EntitySet::new();
         let mut stack: Vec<ValueId> = graph.outputs.iter().map(|(_, value)| *value).collect();
         stack.extend(graph.output_needs());
@@ -130,43 +130,43 @@ impl<'g> Grouper<'g> {
         grouper
     }
 
-    pub fn op(&self, node: NodeId) -> &'g Op {
+    pub(crate) fn op(&self, node: NodeId) -> &'g Op {
         &self.graph.nodes[node].op
     }
 
-    pub fn inputs(&self, node: NodeId) -> &'g [ValueId] {
+    pub(crate) fn inputs(&self, node: NodeId) -> &'g [ValueId] {
         &self.graph.nodes[node].inputs
     }
 
     /// The first result of a node; all nodes but controls and sorts have one.
-    pub fn out(&self, node: NodeId) -> ValueId {
+    pub(crate) fn out(&self, node: NodeId) -> ValueId {
         self.graph.nodes[node].outputs[0]
     }
 
     /// The operation that computes a value.
-    pub fn producing(&self, value: ValueId) -> Option<&'g Op> {
+    pub(crate) fn producing(&self, value: ValueId) -> Option<&'g Op> {
         self.graph.producer(value).map(|node| self.op(node))
     }
 
     /// Whether a node makes an f32 of a bf16, which is a shift where it is read.
-    pub fn widens(&self, node: NodeId) -> bool {
+    pub(crate) fn widens(&self, node: NodeId) -> bool {
         let narrow = |value: &ValueId| self.graph.ty(*value).dtype == DType::BF16;
         matches!(self.op(node), Op::Map(MapFn::Cast { to: DType::F32, .. }))
             && self.inputs(node).iter().all(narrow)
     }
 
     /// Elements of a value, symbols at their typical size.
-    pub fn elements(&self, value: ValueId) -> i64 {
+    pub(crate) fn elements(&self, value: ValueId) -> i64 {
         estimate(&self.graph.ty(value).elements())
     }
 
     /// Whether the decisions so far give a value a buffer for certain.
-    pub fn has_buffer(&self, value: ValueId) -> bool {
+    pub(crate) fn has_buffer(&self, value: ValueId) -> bool {
         self.forced[value] || self.graph.producer(value).is_none()
     }
 
     /// Makes a unit of nodes (in topological order).
-    pub fn claim(&mut self, kind: Option<GroupKind>, anchor: NodeId, claimed: Vec<NodeId>) -> UnitId {
+    pub(crate) fn claim(&mut self, kind: Option<GroupKind>, anchor: NodeId, claimed: Vec<NodeId>) -> UnitId {
         let id = self.units.len();
         let mut unit = Unit { kind, anchor, size: 0, claimed, reads: EntitySet::new(), read_count: 0 };
         for &node in &unit.claimed {
@@ -187,7 +187,7 @@ impl<'g> Grouper<'g> {
     }
 
     /// Whether a value leaves a set of nodes: something else reads it, or it must have a buffer.
-    pub fn escapes(&self, value: ValueId, inside: &dyn Fn(NodeId) -> bool) -> bool {
+    pub(crate) fn escapes(&self, value: ValueId, inside: &dyn Fn(NodeId) -> bool) -> bool {
         self.forced[value] || self.users[value].iter().any(|&user| !inside(user))
     }
 }

@@ -26,7 +26,7 @@ use types::Types;
 type Emitted<T = ()> = Result<T, String>;
 
 /// Cranelift IR of a function that was selected for `isa`, a machine of Cranelift's; `target` is the machine itself.
-pub fn function(func: &Func, isa: Isa, target: &dyn TargetIsa) -> Emitted<Function> {
+pub(super) fn function(func: &Func, isa: Isa, target: &dyn TargetIsa) -> Emitted<Function> {
     let mut signature = Signature::new(CallConv::triple_default(target.triple()));
     let pointer = target.pointer_type();
     for ty in [pointer, pointer, t::I64, t::I64] {

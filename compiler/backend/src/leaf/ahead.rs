@@ -20,7 +20,7 @@ use onnxc_machine::vector::verify::reads;
 const AHEAD: usize = 10;
 
 /// Moves the loads of a function.
-pub fn run(func: &mut Func, isa: Isa, registers: &Registers) {
+pub(super) fn run(func: &mut Func, isa: Isa, registers: &Registers) {
     let room = registers.vectors.len() + registers.callee_saved_vectors.len() - SPARE;
     let live = live::behind(func, isa);
     let mut blocks = std::mem::take(&mut func.blocks);

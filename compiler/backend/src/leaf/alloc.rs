@@ -14,7 +14,7 @@ use regalloc2::{
 };
 
 /// Bytes of a spill slot.
-pub const SLOT_BYTES: usize = 8;
+pub(super) const SLOT_BYTES: usize = 8;
 
 /// The registers of an architecture, by their numbers, and what its instructions want of them.
 pub struct Registers {
@@ -52,7 +52,7 @@ pub struct Needs {
 
 /// Where a value is. Registers by their number in the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Location {
+pub(super) enum Location {
     Int(u8),
     Vec(u8),
     Mask(u8),
@@ -61,7 +61,7 @@ pub enum Location {
 }
 
 /// What a block does next.
-pub enum Action<'a> {
+pub(super) enum Action<'a> {
     Move {
         from: Location,
         to: Location,
@@ -80,12 +80,12 @@ pub enum Action<'a> {
     },
 }
 
-pub struct Allocated<'a> {
+pub(super) struct Allocated<'a> {
     program: Program<'a>,
     output: Output,
 }
 
-pub fn allocate<'a>(
+pub(super) fn allocate<'a>(
     func: &'a Func,
     isa: Isa,
     registers: &'static Registers,
@@ -101,7 +101,7 @@ pub fn allocate<'a>(
 }
 
 impl<'a> Allocated<'a> {
-    pub fn steps(&self, block: BlockId) -> Result<Vec<Action<'a>>, String> {
+    pub(super) fn steps(&self, block: BlockId) -> Result<Vec<Action<'a>>, String> {
         let block = regalloc2::Block::new(block.index());
         let mut steps = vec![];
         for item in self.output.block_insts_and_edits(&self.program, block) {
@@ -130,17 +130,17 @@ impl<'a> Allocated<'a> {
     }
 
     /// How many slots the frame has. Vectors start at multiples of their size.
-    pub fn slots(&self) -> usize {
+    pub(super) fn slots(&self) -> usize {
         self.output.num_spillslots
     }
 
     /// The general registers the function has to restore, in increasing order.
-    pub fn callee_saved(&self) -> Vec<u8> {
+    pub(super) fn callee_saved(&self) -> Vec<u8> {
         self.written(self.program.registers.callee_saved, RegClass::Int)
     }
 
     /// The vectors the function has to restore, in increasing order.
-    pub fn callee_saved_vectors(&self) -> Vec<u8> {
+    pub(super) fn callee_saved_vectors(&self) -> Vec<u8> {
         self.written(self.program.registers.callee_saved_vectors, RegClass::Float)
     }
 
@@ -153,7 +153,7 @@ impl<'a> Allocated<'a> {
 
     /// Follows the values through the allocated function, and reports where a wrong one is read.
     #[cfg(test)]
-    pub fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), String> {
         let machine = machine(self.program.registers);
         let mut checker = regalloc2::checker::Checker::new(&self.program, &machine);
         checker.prepare(&self.output);

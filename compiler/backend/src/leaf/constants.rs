@@ -31,7 +31,7 @@ struct Reads {
 }
 
 /// Gives registers to constants of loops.
-pub fn run(func: &mut Func, isa: Isa, registers: &Registers) {
+pub(super) fn run(func: &mut Func, isa: Isa, registers: &Registers) {
     let depth = depths(func);
     let mut found: BTreeMap<Key, Reads> = BTreeMap::new();
     for (id, block) in &func.blocks {

@@ -8,10 +8,10 @@ use onnxc_machine::vector::ir::{Block, BlockId, Class, Func, Inst, Reg};
 use onnxc_machine::vector::isa::Isa;
 use onnxc_machine::vector::verify::{end_reads, reads, successors};
 
-pub type Live = HashSet<Reg>;
+pub(super) type Live = HashSet<Reg>;
 
 /// Registers that passes before the allocator leave free: with fewer, it spills in some loops that it did not spill in before.
-pub const SPARE: usize = 2;
+pub(super) const SPARE: usize = 2;
 
 /// Whether a value takes a vector register: vectors, and masks where these have no registers of their own.
 fn is_vector(func: &Func, isa: Isa, reg: Reg) -> bool {
@@ -23,7 +23,7 @@ fn is_vector(func: &Func, isa: Isa, reg: Reg) -> bool {
 }
 
 /// The values that are read behind the instructions of each block.
-pub fn behind(func: &Func, isa: Isa) -> SecondaryMap<BlockId, Live> {
+pub(super) fn behind(func: &Func, isa: Isa) -> SecondaryMap<BlockId, Live> {
     let mut behind: SecondaryMap<BlockId, Live> = SecondaryMap::new();
     let mut before: SecondaryMap<BlockId, Live> = SecondaryMap::new();
     let mut changed = true;
@@ -57,7 +57,13 @@ fn step_back(func: &Func, isa: Isa, inst: &Inst, live: &mut Live) {
 
 /// Vector registers that each instruction of a block takes, with `live` behind all of them: for what is live before it, for that
 /// behind it with its result, and for what is in between.
-pub fn taken(func: &Func, isa: Isa, registers: &Registers, block: &Block, mut live: Live) -> Vec<usize> {
+pub(super) fn taken(
+    func: &Func,
+    isa: Isa,
+    registers: &Registers,
+    block: &Block,
+    mut live: Live,
+) -> Vec<usize> {
     let mut taken = vec![0; block.insts.len()];
     for (at, inst) in block.insts.iter().enumerate().rev() {
         let result = inst.dst.filter(|&dst| is_vector(func, isa, dst) && !live.contains(&dst));

@@ -11,7 +11,7 @@ use onnxc_machine::vector::parse::parse;
 use onnxc_machine::vector::verify::{check, verify};
 
 /// The instructions of a function of one block for NEON, after a pass over them.
-pub fn after(body: &[impl AsRef<str>], pass: impl FnOnce(&mut Func)) -> Vec<String> {
+pub(crate) fn after(body: &[impl AsRef<str>], pass: impl FnOnce(&mut Func)) -> Vec<String> {
     let lines: String = body.iter().map(|line| format!("  {}\n", line.as_ref())).collect();
     let mut func = parse(&format!("function {{\nblock0(g0, g1, g2, g3):\n{lines}  return 0\n}}\n")).unwrap();
     verify(&func).unwrap();

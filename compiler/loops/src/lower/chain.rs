@@ -37,13 +37,13 @@ enum RowIndex {
 
 impl Slot {
     /// The row at `row`, of rows of `elements` each.
-    pub fn of_row(value: ValueId, row: Index, elements: i64) -> Slot {
+    pub(super) fn of_row(value: ValueId, row: Index, elements: i64) -> Slot {
         let stride = Dim::from(elements);
         Slot { values: vec![value], base: Index::zero(), row: RowIndex::At(row), stride }
     }
 
     /// Address of an element, given its index in one of the values.
-    pub fn address(&self, index: &[Index]) -> Index {
+    pub(super) fn address(&self, index: &[Index]) -> Index {
         let [.., row, column] = index else { return self.base.clone() };
         let row = match &self.row {
             RowIndex::From(first) => row.add(&first.scale(&Dim::from(-1i64))),

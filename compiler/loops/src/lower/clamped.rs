@@ -9,7 +9,7 @@ use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 
 /// One element of a map from its arguments, without conversions to bytes and back. What is within the range of bytes needs
 /// no care for what is not.
-pub fn apply(function: MapFn, arguments: &[Expr]) -> Option<Expr> {
+pub(super) fn apply(function: MapFn, arguments: &[Expr]) -> Option<Expr> {
     match (function, arguments) {
         (MapFn::Cast { to: DType::F32, .. }, [Expr::Cast { to, x, .. }]) => {
             let clamped = Clamped::of(x).filter(|clamped| clamped.is_within(*to))?;

@@ -22,7 +22,7 @@ pub(super) struct Codes {
 
 impl Codes {
     /// Of a node that dequantizes.
-    pub fn new(graph: &Graph, node: &Node, lead: &[Index], column: &Index) -> Option<Codes> {
+    pub(super) fn new(graph: &Graph, node: &Node, lead: &[Index], column: &Index) -> Option<Codes> {
         let (Op::Dequantize { bits, bias }, [codes, scale, zero @ ..]) = (&node.op, &node.inputs[..]) else {
             return None;
         };
@@ -39,12 +39,12 @@ impl Codes {
     }
 
     /// Whether columns have zeros of their own.
-    pub fn has_zero(&self) -> bool {
+    pub(super) fn has_zero(&self) -> bool {
         self.zero.is_some()
     }
 
     /// The index of an element of the codes, or of what a part has for a column.
-    pub fn at(&self, word: Option<&Index>) -> Vec<Index> {
+    pub(super) fn at(&self, word: Option<&Index>) -> Vec<Index> {
         self.lead.iter().chain(word).chain([&self.column]).cloned().collect()
     }
 }

@@ -9,7 +9,7 @@ use onnxc_ir::graph::{DType, Dim, MapFn, Op, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn};
 
 /// Run-time checks of a kernel: the code that a failed [`Stmt::Check`] returns.
-pub const INDEX_OUT_OF_RANGE: u32 = 1;
+pub(super) const INDEX_OUT_OF_RANGE: u32 = 1;
 
 impl Lowering<'_> {
     /// The element of `value` at `index` (one entry per axis).

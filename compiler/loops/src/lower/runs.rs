@@ -13,7 +13,7 @@ pub(super) struct Run {
 
 impl Run {
     /// Where element `at` of a piece is.
-    pub fn at(&self, piece: &Index, at: usize) -> Index {
+    pub(super) fn at(&self, piece: &Index, at: usize) -> Index {
         piece.scale(&Dim::from(self.size)).add_dim(&(self.from.clone() + Dim::from(at)))
     }
 }

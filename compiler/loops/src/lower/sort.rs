@@ -36,7 +36,7 @@ pub(super) struct SortedRow {
 
 impl SortedRow {
     /// Index of an element of the row.
-    pub fn at(&self, i: &Index) -> Vec<Index> {
+    pub(super) fn at(&self, i: &Index) -> Vec<Index> {
         let mut index = self.index.clone();
         index[self.axis] = i.clone();
         index

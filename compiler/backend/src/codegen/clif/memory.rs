@@ -20,19 +20,19 @@ impl Emitter<'_> {
         }
     }
 
-    pub fn load(&mut self, inst: &Inst, ty: Type) -> Emitted<Value> {
+    pub(super) fn load(&mut self, inst: &Inst, ty: Type) -> Emitted<Value> {
         let (base, disp) = self.address(inst)?;
         Ok(self.b.ins().load(ty, flags(), base, disp))
     }
 
-    pub fn load_lanes(&mut self, inst: &Inst, lanes: Lanes, ty: Type) -> Emitted<Value> {
+    pub(super) fn load_lanes(&mut self, inst: &Inst, lanes: Lanes, ty: Type) -> Emitted<Value> {
         match lanes {
             Lanes::X2 => self.load(inst, types::F64),
             _ => self.load(inst, ty),
         }
     }
 
-    pub fn broadcast(&mut self, inst: &Inst, ty: Type) -> Emitted<Value> {
+    pub(super) fn broadcast(&mut self, inst: &Inst, ty: Type) -> Emitted<Value> {
         if !ty.is_vector() {
             return self.load(inst, ty);
         }
@@ -40,7 +40,7 @@ impl Emitter<'_> {
         Ok(self.b.ins().splat(ty, element))
     }
 
-    pub fn store(&mut self, inst: &Inst, lanes: Lanes) -> Emitted {
+    pub(super) fn store(&mut self, inst: &Inst, lanes: Lanes) -> Emitted {
         let (base, disp) = self.address(inst)?;
         let own = self.types.of_reg(inst.uses[0]);
         let ty = match lanes {
@@ -63,7 +63,7 @@ impl Emitter<'_> {
     }
 
     /// Small elements, widened to lanes of 32 bits.
-    pub fn load_small(&mut self, inst: &Inst, small: Small, lanes: Lanes) -> Emitted<Value> {
+    pub(super) fn load_small(&mut self, inst: &Inst, small: Small, lanes: Lanes) -> Emitted<Value> {
         let (base, disp) = self.address(inst)?;
         let packed = match small.bytes() * lanes.count() {
             2 => {
@@ -93,7 +93,7 @@ impl Emitter<'_> {
         Ok(widen(halves, types::I16X8))
     }
 
-    pub fn load_part(&mut self, inst: &Inst, small: Small) -> Emitted<Value> {
+    pub(super) fn load_part(&mut self, inst: &Inst, small: Small) -> Emitted<Value> {
         let (base, disp) = self.address(inst)?;
         Ok(match small {
             Small::I8 => self.b.ins().sload8(types::I64, flags(), base, disp),
@@ -103,7 +103,7 @@ impl Emitter<'_> {
         })
     }
 
-    pub fn store_part(&mut self, inst: &Inst, small: Small) -> Emitted {
+    pub(super) fn store_part(&mut self, inst: &Inst, small: Small) -> Emitted {
         let (base, disp) = self.address(inst)?;
         let value = self.int(inst.uses[0])?;
         match small.bytes() {
@@ -114,7 +114,7 @@ impl Emitter<'_> {
     }
 
     /// Packs the low `to` bytes of every 32-bit lane into the low end of the register.
-    pub fn pack(&mut self, value: Value, to: usize) -> Value {
+    pub(super) fn pack(&mut self, value: Value, to: usize) -> Value {
         if self.isa.has_byte_shuffle {
             return self.pick(value, 4, to);
         }
@@ -131,7 +131,7 @@ impl Emitter<'_> {
     }
 
     /// The low 32 bits of both 64-bit lanes.
-    pub fn low_halves(&mut self, value: Value) -> Value {
+    pub(super) fn low_halves(&mut self, value: Value) -> Value {
         self.pick(value, 8, 4)
     }
 
@@ -143,7 +143,7 @@ impl Emitter<'_> {
     }
 
     /// The bytes of lanes of 32 bits in the other order.
-    pub fn swap_bytes(&mut self, value: Value) -> Value {
+    pub(super) fn swap_bytes(&mut self, value: Value) -> Value {
         if !self.type_of(value).is_vector() {
             return self.b.ins().bswap(value);
         }

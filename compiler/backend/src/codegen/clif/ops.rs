@@ -9,7 +9,7 @@ use onnxc_machine::vector::ir::{Binary, Compare, Convert, Inst, Lanes, Logic, Me
 
 impl Emitter<'_> {
     /// Operations with a mask for a result.
-    pub fn mask(&mut self, inst: &Inst) -> Emitted<Value> {
+    pub(super) fn mask(&mut self, inst: &Inst) -> Emitted<Value> {
         Ok(match inst.op {
             Op::Compare(op, lanes) => self.compare(inst, op, lanes)?,
             Op::Mask(op, lanes) => {
@@ -81,7 +81,7 @@ impl Emitter<'_> {
     }
 
     /// Operations with a vector or a scalar for a result.
-    pub fn vector(&mut self, inst: &Inst) -> Emitted<Value> {
+    pub(super) fn vector(&mut self, inst: &Inst) -> Emitted<Value> {
         let dst = inst.dst.ok_or("the result is missing")?;
         let own = self.types.of_reg(dst);
         Ok(match inst.op {
@@ -159,7 +159,7 @@ impl Emitter<'_> {
     }
 
     /// `a` where the condition holds, a bool or a mask of lanes of the same width.
-    pub fn choose(&mut self, condition: Value, a: Value, b: Value) -> Value {
+    pub(super) fn choose(&mut self, condition: Value, a: Value, b: Value) -> Value {
         let ty = self.type_of(a);
         if !ty.is_vector() {
             return self.b.ins().select(condition, a, b);

@@ -7,7 +7,7 @@ use super::{Emitter, Shift};
 
 impl Emitter<'_> {
     /// Remainder with the sign of the dividend: C's `fmod`, of f32 or f64 scalars.
-    pub fn float_rem(&mut self, a: Value, b: Value) -> Value {
+    pub(super) fn float_rem(&mut self, a: Value, b: Value) -> Value {
         let ty = self.type_of(a);
         let ints = ty.as_int();
         let mantissa = if ty.bits() == 32 { 23 } else { 52 };

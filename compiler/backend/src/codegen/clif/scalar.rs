@@ -7,7 +7,7 @@ use super::{Emitter, Shift};
 
 impl Emitter<'_> {
     /// Truncated quotient: 0 for a zero divisor, and MIN / -1 is MIN.
-    pub fn divide(&mut self, a: Value, b: Value, signed: bool) -> Value {
+    pub(super) fn divide(&mut self, a: Value, b: Value, signed: bool) -> Value {
         let ty = self.type_of(a);
         let (zero, one) = (self.constant(ty, 0), self.constant(ty, 1));
         let is_zero = self.b.ins().icmp(IntCC::Equal, b, zero);
@@ -27,7 +27,7 @@ impl Emitter<'_> {
     }
 
     /// A shift by a count of any size, taken as unsigned.
-    pub fn shift_by(&mut self, a: Value, count: Value, shift: Shift) -> Value {
+    pub(super) fn shift_by(&mut self, a: Value, count: Value, shift: Shift) -> Value {
         let ty = self.type_of(a);
         let (zero, width) = (self.constant(ty, 0), self.constant(ty, u64::from(ty.bits())));
         let fits = self.b.ins().icmp(IntCC::UnsignedLessThan, count, width);

@@ -8,13 +8,13 @@ use cranelift_entity::{EntityRef, SecondaryMap};
 use onnxc_machine::vector::ir::{Binary, Class, Compare, Convert, End, Func, Inst, Lanes, Op, Reg, Unary};
 use onnxc_machine::vector::isa::Isa;
 
-pub struct Types {
+pub(super) struct Types {
     of: SecondaryMap<Reg, Option<Type>>,
     constants: SecondaryMap<Reg, Option<u64>>,
 }
 
 /// Type of a scalar, or of the vector of 128 bits that holds these lanes.
-pub fn of_lanes(lanes: Lanes, float: bool) -> Type {
+pub(super) fn of_lanes(lanes: Lanes, float: bool) -> Type {
     match (lanes, float) {
         (Lanes::X1, true) => types::F32,
         (Lanes::X1, false) => types::I32,
@@ -28,12 +28,12 @@ pub fn of_lanes(lanes: Lanes, float: bool) -> Type {
 }
 
 /// Type of a mask: a bool, or integer lanes.
-pub fn of_mask(lanes: Lanes) -> Type {
+pub(super) fn of_mask(lanes: Lanes) -> Type {
     if lanes.is_scalar() { types::I8 } else { of_lanes(lanes, false) }
 }
 
 impl Types {
-    pub fn of(func: &Func, isa: Isa) -> Types {
+    pub(super) fn of(func: &Func, isa: Isa) -> Types {
         let (lanes, constants) = (lanes_of(func), constants_of(func));
         let floats = floats(func, &constants);
         let mut of = SecondaryMap::new();
@@ -51,12 +51,12 @@ impl Types {
         Types { of, constants }
     }
 
-    pub fn of_reg(&self, reg: Reg) -> Type {
+    pub(super) fn of_reg(&self, reg: Reg) -> Type {
         self.of[reg].unwrap_or(types::INVALID)
     }
 
     /// The bits that a register has in every lane, where they are known.
-    pub fn constant(&self, reg: Reg) -> Option<u64> {
+    pub(super) fn constant(&self, reg: Reg) -> Option<u64> {
         self.constants[reg]
     }
 }
@@ -159,7 +159,7 @@ fn moves(inst: &Inst, constants: &SecondaryMap<Reg, Option<u64>>) -> bool {
 }
 
 /// Whether these are the sign of a float, or all other bits.
-pub fn is_sign_mask(bits: u64, lanes: Lanes) -> bool {
+pub(super) fn is_sign_mask(bits: u64, lanes: Lanes) -> bool {
     match lanes.width() {
         8 => bits == 1 << 63 || bits == u64::MAX >> 1,
         _ => bits == 1 << 31 || bits == u64::from(u32::MAX >> 1),

@@ -4,12 +4,12 @@ use super::*;
 use onnxc_ir::graph::Tensor;
 use onnxc_ir::interp;
 
-pub fn numeric() -> Vec<DType> {
+pub(super) fn numeric() -> Vec<DType> {
     DType::all().filter(|d| !matches!(d, DType::C64 | DType::C128 | DType::Str)).collect()
 }
 
 /// `out[i] = f(x[i])` for `n` elements, `width` at a time; 0 for a scalar loop.
-pub fn map(from: DType, to: DType, n: i64, width: i64, f: impl Fn(Expr) -> Expr) -> Kernel {
+pub(super) fn map(from: DType, to: DType, n: i64, width: i64, f: impl Fn(Expr) -> Expr) -> Kernel {
     let mut kernel = Kernel::new("map");
     let x = buffer(&mut kernel, "x", from, n, Access::Read);
     let out = buffer(&mut kernel, "out", to, n, Access::Write);
@@ -48,7 +48,7 @@ fn f64_samples() -> Vec<f64> {
 }
 
 /// Elements of a dtype that try every case; a multiple of 16 of them.
-pub fn samples(dtype: DType) -> Tensor {
+pub(super) fn samples(dtype: DType) -> Tensor {
     let mut data: Vec<u8> = match dtype {
         DType::F64 => bytes_of(&f64_samples(), f64::to_le_bytes),
         DType::F32 => bytes_of(&f64_samples(), |x| (x as f32).to_le_bytes()),
@@ -86,7 +86,7 @@ pub fn samples(dtype: DType) -> Tensor {
 }
 
 /// Panics at the first element that differs; all NaNs are equal.
-pub fn assert_same(dtype: DType, got: &[u8], want: &[u8], what: &dyn Fn(usize) -> String) {
+pub(super) fn assert_same(dtype: DType, got: &[u8], want: &[u8], what: &dyn Fn(usize) -> String) {
     let size = dtype.size();
     let wide = |data: &[u8]| {
         let tensor = Tensor::new(dtype, vec![1], bytes::Bytes::copy_from_slice(data));

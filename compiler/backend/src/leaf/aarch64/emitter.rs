@@ -9,7 +9,7 @@ use onnxc_machine::vector::ir::{
 use onnxc_machine::vector::isa::Isa;
 
 /// Collects the words of a block.
-pub struct Emitter<'p> {
+pub(super) struct Emitter<'p> {
     pub words: Vec<Word>,
     pub pool: &'p mut Pool,
     /// Where the function's own memory begins, from the stack pointer on.
@@ -19,12 +19,12 @@ pub struct Emitter<'p> {
 
 /// Constants, in the order of their first use.
 #[derive(Default)]
-pub struct Pool {
+pub(super) struct Pool {
     pub constants: Vec<Vec<u8>>,
 }
 
 impl Pool {
-    pub fn index(&mut self, bytes: Vec<u8>) -> usize {
+    pub(super) fn index(&mut self, bytes: Vec<u8>) -> usize {
         let known = self.constants.iter().position(|own| *own == bytes);
         known.unwrap_or_else(|| {
             self.constants.push(bytes);
@@ -34,7 +34,7 @@ impl Pool {
 }
 
 /// The operands of an instruction in their places.
-pub struct Operands<'a> {
+pub(super) struct Operands<'a> {
     pub uses: &'a [Location],
     /// Registers of the address.
     base: Option<u8>,
@@ -44,14 +44,14 @@ pub struct Operands<'a> {
     temps: &'a [Location],
 }
 
-pub fn general(place: Location) -> Result<u8, String> {
+pub(super) fn general(place: Location) -> Result<u8, String> {
     match place {
         Location::Int(n) => Ok(n),
         _ => Err(format!("{place:?} is not a general register")),
     }
 }
 
-pub fn vector(place: Location) -> Result<u8, String> {
+pub(super) fn vector(place: Location) -> Result<u8, String> {
     match place {
         Location::Vec(n) => Ok(n),
         _ => Err(format!("{place:?} is not a vector register")),
@@ -75,11 +75,11 @@ impl<'a> Operands<'a> {
         self.uses.get(at).copied().ok_or_else(|| format!("operand {at} is missing"))
     }
 
-    pub fn vector(&self, at: usize) -> Result<u8, String> {
+    pub(super) fn vector(&self, at: usize) -> Result<u8, String> {
         vector(self.used(at)?)
     }
 
-    pub fn general(&self, at: usize) -> Result<u8, String> {
+    pub(super) fn general(&self, at: usize) -> Result<u8, String> {
         general(self.used(at)?)
     }
 
@@ -87,11 +87,11 @@ impl<'a> Operands<'a> {
         self.dst.ok_or_else(|| "the result is missing".into())
     }
 
-    pub fn dst(&self) -> Result<u8, String> {
+    pub(super) fn dst(&self) -> Result<u8, String> {
         vector(self.result()?)
     }
 
-    pub fn temp(&self, at: usize) -> Result<u8, String> {
+    pub(super) fn temp(&self, at: usize) -> Result<u8, String> {
         self.temps.get(at).map_or(Err("there is no register for what is in between".into()), |&t| vector(t))
     }
 
@@ -106,12 +106,12 @@ impl<'a> Operands<'a> {
 }
 
 impl Emitter<'_> {
-    pub fn push(&mut self, word: u32) {
+    pub(super) fn push(&mut self, word: u32) {
         self.words.push(Word::Code(word));
     }
 
     /// The instructions of one step, and of the next where one does both. Gives how many steps these were.
-    pub fn steps(&mut self, steps: &[Action]) -> Result<usize, String> {
+    pub(super) fn steps(&mut self, steps: &[Action]) -> Result<usize, String> {
         match steps {
             [Action::Inst { inst, places, .. }, Action::Inst { inst: next, places: beside, .. }, ..]
                 if self.pair(inst, places, next, beside)? =>
@@ -197,7 +197,7 @@ impl Emitter<'_> {
     }
 
     /// `d = n + value`; x16 may be `d`, but no other operand.
-    pub fn add(&mut self, d: u8, n: u8, value: i64) {
+    pub(super) fn add(&mut self, d: u8, n: u8, value: i64) {
         let (op, size) =
             if value < 0 { (inst::SUB_IMM, value.wrapping_neg()) } else { (inst::ADD_IMM, value) };
         match u32::try_from(size) {
@@ -224,7 +224,7 @@ impl Emitter<'_> {
     }
 
     /// Sets the flags for the jumps at the end of a block.
-    pub fn compare(&mut self, end: &End, places: &[Location]) -> Emitted {
+    pub(super) fn compare(&mut self, end: &End, places: &[Location]) -> Emitted {
         match (end, places) {
             (End::Branch { .. }, &[a, b]) => {
                 self.push(inst::fields(inst::CMP_X, 0, general(a)?, general(b)?));

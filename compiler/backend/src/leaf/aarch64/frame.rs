@@ -21,7 +21,7 @@ const FIRST_SAVED: u8 = 19;
 
 /// From the stack pointer up: slots of spilled values, the function's own memory, what aligns it; where the frame pointer
 /// points, the caller's frame pointer and the address to return to, and the registers that are saved.
-pub struct Frame {
+pub(super) struct Frame {
     saved: Vec<u8>,
     saved_vectors: Vec<u8>,
     /// Bytes of slots and memory.
@@ -31,7 +31,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    pub fn new(func: &Func, allocated: &Allocated) -> Frame {
+    pub(super) fn new(func: &Func, allocated: &Allocated) -> Frame {
         let slots = allocated.slots() * SLOT_BYTES;
         let size = match func.frame {
             0 => slots.next_multiple_of(16),
@@ -53,7 +53,7 @@ impl Frame {
     }
 
     /// Bytes of stack at most.
-    pub fn stack(&self) -> u32 {
+    pub(super) fn stack(&self) -> u32 {
         self.saved_bytes() + self.size + if self.aligned { MEMORY_ALIGN as u32 } else { 0 }
     }
 
@@ -82,7 +82,7 @@ impl Frame {
         words
     }
 
-    pub fn prologue(&self) -> Vec<Word> {
+    pub(super) fn prologue(&self) -> Vec<Word> {
         if self.saved_bytes() == 0 {
             return vec![];
         }
@@ -109,7 +109,7 @@ impl Frame {
     }
 
     /// What the prologue does that an unwinder has to know, where its rules are those of DWARF.
-    pub fn steps(&self) -> Vec<PrologueStep> {
+    pub(super) fn steps(&self) -> Vec<PrologueStep> {
         let mut steps = vec![];
         if self.saved_bytes() == 0 {
             return steps;
@@ -136,7 +136,7 @@ impl Frame {
 
     /// The unwind codes of the prologue on Windows, the last instruction first: the frame pointer is set, registers are
     /// saved by single ones or by pairs of neighbours, the frame pointer and the address to return to are pushed.
-    pub fn unwind_codes(&self) -> Vec<u8> {
+    pub(super) fn unwind_codes(&self) -> Vec<u8> {
         if self.saved_bytes() == 0 {
             return vec![];
         }
@@ -164,7 +164,7 @@ impl Frame {
         codes.concat()
     }
 
-    pub fn epilogue(&self, code: i32) -> Vec<Word> {
+    pub(super) fn epilogue(&self, code: i32) -> Vec<Word> {
         let mut words = vec![];
         if self.saved_bytes() > 0 {
             if self.size > 0 {

@@ -54,12 +54,12 @@ fn two_steps(op: Binary, lanes: Lanes) -> bool {
 }
 
 /// Vectors that a product of bytes needs in between, besides that for an operand in memory, which is the last one.
-pub fn dot_temps(isa: Isa) -> usize {
+pub(super) fn dot_temps(isa: Isa) -> usize {
     if isa.dot.is_some() { 0 } else { 2 }
 }
 
 /// Vectors that an operation needs in between, besides that for an operand in memory, which is the last one.
-pub fn own_temps(op: Binary) -> usize {
+pub(super) fn own_temps(op: Binary) -> usize {
     match op {
         Binary::LowMul
         | Binary::DotPairs

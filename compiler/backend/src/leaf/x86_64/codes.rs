@@ -9,11 +9,11 @@ use onnxc_machine::vector::ir::{Binary, Compare, Convert, Lanes, Logic, Unary};
 use onnxc_machine::vector::isa::Isa;
 
 /// With a VEX prefix for 8, 4 and 1 lanes; with an EVEX prefix for 16, 8, 4 and 1.
-pub struct Codes([Code; 3], [Code; 4]);
+pub(super) struct Codes([Code; 3], [Code; 4]);
 
 impl Codes {
     /// The vector IR has 16 lanes only where there is EVEX.
-    pub fn pick(&self, isa: Isa, lanes: Lanes) -> Code {
+    pub(super) fn pick(&self, isa: Isa, lanes: Lanes) -> Code {
         let Codes(vex, evex) = self;
         match (isa.evex(), lanes) {
             (true, Lanes::X16) => evex[0],
@@ -30,7 +30,7 @@ impl Codes {
 }
 
 /// An instruction and what is in its immediate byte, if it has one.
-pub type Form = (Code, Option<u32>);
+pub(super) type Form = (Code, Option<u32>);
 
 /// The instruction of a name, from the table for lanes of this width.
 macro_rules! code {
@@ -56,7 +56,7 @@ const ROUND_DOWN: u32 = 9;
 const ROUND_UP: u32 = 10;
 const ROUND_TRUNCATE: u32 = 11;
 
-pub fn binary(op: Binary, isa: Isa, lanes: Lanes) -> Form {
+pub(super) fn binary(op: Binary, isa: Isa, lanes: Lanes) -> Form {
     let code = match op {
         Binary::Add => code!(ADD, isa, lanes),
         Binary::Sub => code!(SUB, isa, lanes),
@@ -82,7 +82,7 @@ pub fn binary(op: Binary, isa: Isa, lanes: Lanes) -> Form {
     (code, None)
 }
 
-pub fn compare(op: Compare, isa: Isa, lanes: Lanes) -> Form {
+pub(super) fn compare(op: Compare, isa: Isa, lanes: Lanes) -> Form {
     let predicate = match op {
         Compare::Eq => EQUAL_ORDERED_QUIET,
         Compare::Ne => NOT_EQUAL_UNORDERED_QUIET,
@@ -95,7 +95,7 @@ pub fn compare(op: Compare, isa: Isa, lanes: Lanes) -> Form {
 }
 
 /// Of mask registers, or of vectors where masks are those.
-pub fn logic(op: Logic, isa: Isa, lanes: Lanes) -> Form {
+pub(super) fn logic(op: Logic, isa: Isa, lanes: Lanes) -> Form {
     let code = match (op, isa.evex()) {
         (Logic::And, true) => Code::VEX_Kandw_kr_kr_kr,
         (Logic::Or, true) => Code::VEX_Korw_kr_kr_kr,
@@ -108,7 +108,7 @@ pub fn logic(op: Logic, isa: Isa, lanes: Lanes) -> Form {
 }
 
 /// A mask register as a vector.
-pub fn mask_bits(lanes: Lanes) -> Code {
+pub(super) fn mask_bits(lanes: Lanes) -> Code {
     match lanes {
         Lanes::D8 => Code::EVEX_Vpmovm2q_zmm_kr,
         Lanes::D4 => Code::EVEX_Vpmovm2q_ymm_kr,
@@ -120,7 +120,7 @@ pub fn mask_bits(lanes: Lanes) -> Code {
 }
 
 /// The mask register of a vector.
-pub fn mask_of(lanes: Lanes) -> Code {
+pub(super) fn mask_of(lanes: Lanes) -> Code {
     match lanes {
         Lanes::D8 => Code::EVEX_Vpmovq2m_kr_zmm,
         Lanes::D4 => Code::EVEX_Vpmovq2m_kr_ymm,
@@ -132,7 +132,7 @@ pub fn mask_of(lanes: Lanes) -> Code {
 }
 
 /// How the operands of a unary operation are written.
-pub enum UnaryForm {
+pub(super) enum UnaryForm {
     /// `dst, a|mem`
     Two(Form),
     /// `dst, upper, a|mem`: a scalar, the lanes above it from `upper`.
@@ -141,7 +141,7 @@ pub enum UnaryForm {
     Shift(Code, u32),
 }
 
-pub fn unary(op: Unary, isa: Isa, lanes: Lanes) -> UnaryForm {
+pub(super) fn unary(op: Unary, isa: Isa, lanes: Lanes) -> UnaryForm {
     // With a form of their own for scalars.
     let float = |code: Code, imm| match lanes.is_scalar() {
         true => UnaryForm::Scalar((code, imm)),
@@ -167,7 +167,7 @@ pub fn unary(op: Unary, isa: Isa, lanes: Lanes) -> UnaryForm {
 }
 
 /// What changes the width of lanes in one instruction, and the lanes of its operand and of its result.
-pub fn convert(op: Convert, isa: Isa, lanes: Lanes) -> (Code, Lanes, Lanes) {
+pub(super) fn convert(op: Convert, isa: Isa, lanes: Lanes) -> (Code, Lanes, Lanes) {
     let (codes, from, to): (Codes64, _, _) = match op {
         Convert::Widen => (codes64::WIDEN, lanes.narrow(), lanes),
         Convert::Narrow => (codes64::NARROW, lanes, lanes.narrow()),
@@ -181,7 +181,7 @@ pub fn convert(op: Convert, isa: Isa, lanes: Lanes) -> (Code, Lanes, Lanes) {
     (codes.pick(isa, lanes), from, to)
 }
 
-pub const LOAD: Codes = Codes(
+pub(super) const LOAD: Codes = Codes(
     [VEX_Vmovups_ymm_ymmm256, VEX_Vmovups_xmm_xmmm128, VEX_Vmovss_xmm_m32],
     [
         EVEX_Vmovups_zmm_k1z_zmmm512,
@@ -190,7 +190,7 @@ pub const LOAD: Codes = Codes(
         EVEX_Vmovss_xmm_k1z_m32,
     ],
 );
-pub const STORE: Codes = Codes(
+pub(super) const STORE: Codes = Codes(
     [VEX_Vmovups_ymmm256_ymm, VEX_Vmovups_xmmm128_xmm, VEX_Vmovss_m32_xmm],
     [
         EVEX_Vmovups_zmmm512_k1z_zmm,
@@ -199,7 +199,7 @@ pub const STORE: Codes = Codes(
         EVEX_Vmovss_m32_k1_xmm,
     ],
 );
-pub const MOVE: Codes = Codes(
+pub(super) const MOVE: Codes = Codes(
     [VEX_Vmovaps_ymm_ymmm256, VEX_Vmovaps_xmm_xmmm128, VEX_Vmovaps_xmm_xmmm128],
     [
         EVEX_Vmovaps_zmm_k1z_zmmm512,
@@ -208,7 +208,7 @@ pub const MOVE: Codes = Codes(
         EVEX_Vmovaps_xmm_k1z_xmmm128,
     ],
 );
-pub const BROADCAST: Codes = Codes(
+pub(super) const BROADCAST: Codes = Codes(
     [VEX_Vbroadcastss_ymm_m32, VEX_Vbroadcastss_xmm_m32, VEX_Vmovss_xmm_m32],
     [
         EVEX_Vbroadcastss_zmm_k1z_xmmm32,
@@ -217,7 +217,7 @@ pub const BROADCAST: Codes = Codes(
         EVEX_Vmovss_xmm_k1z_m32,
     ],
 );
-pub const SPLAT_LANE: Codes = Codes(
+pub(super) const SPLAT_LANE: Codes = Codes(
     [VEX_Vbroadcastss_ymm_xmm, VEX_Vbroadcastss_xmm_xmm, VEX_Vbroadcastss_xmm_xmm],
     [
         EVEX_Vbroadcastss_zmm_k1z_xmmm32,
@@ -226,7 +226,7 @@ pub const SPLAT_LANE: Codes = Codes(
         EVEX_Vbroadcastss_xmm_k1z_xmmm32,
     ],
 );
-pub const BLEND: Codes = Codes(
+pub(super) const BLEND: Codes = Codes(
     [VEX_Vblendvps_ymm_ymm_ymmm256_ymm, VEX_Vblendvps_xmm_xmm_xmmm128_xmm, VEX_Vblendvps_xmm_xmm_xmmm128_xmm],
     [
         EVEX_Vblendmps_zmm_k1z_zmm_zmmm512b32,
@@ -235,7 +235,7 @@ pub const BLEND: Codes = Codes(
         EVEX_Vblendmps_xmm_k1z_xmm_xmmm128b32,
     ],
 );
-pub const FMA: Codes = Codes(
+pub(super) const FMA: Codes = Codes(
     [VEX_Vfmadd231ps_ymm_ymm_ymmm256, VEX_Vfmadd231ps_xmm_xmm_xmmm128, VEX_Vfmadd231ss_xmm_xmm_xmmm32],
     [
         EVEX_Vfmadd231ps_zmm_k1z_zmm_zmmm512b32_er,
@@ -244,7 +244,7 @@ pub const FMA: Codes = Codes(
         EVEX_Vfmadd231ss_xmm_k1z_xmm_xmmm32_er,
     ],
 );
-pub const FMA_NEG: Codes = Codes(
+pub(super) const FMA_NEG: Codes = Codes(
     [VEX_Vfnmadd231ps_ymm_ymm_ymmm256, VEX_Vfnmadd231ps_xmm_xmm_xmmm128, VEX_Vfnmadd231ss_xmm_xmm_xmmm32],
     [
         EVEX_Vfnmadd231ps_zmm_k1z_zmm_zmmm512b32_er,
@@ -253,7 +253,7 @@ pub const FMA_NEG: Codes = Codes(
         EVEX_Vfnmadd231ss_xmm_k1z_xmm_xmmm32_er,
     ],
 );
-pub const MUL_ADD: Codes = Codes(
+pub(super) const MUL_ADD: Codes = Codes(
     [VEX_Vfmadd213ps_ymm_ymm_ymmm256, VEX_Vfmadd213ps_xmm_xmm_xmmm128, VEX_Vfmadd213ss_xmm_xmm_xmmm32],
     [
         EVEX_Vfmadd213ps_zmm_k1z_zmm_zmmm512b32_er,
@@ -262,7 +262,7 @@ pub const MUL_ADD: Codes = Codes(
         EVEX_Vfmadd213ss_xmm_k1z_xmm_xmmm32_er,
     ],
 );
-pub const ADD: Codes = Codes(
+pub(super) const ADD: Codes = Codes(
     [VEX_Vaddps_ymm_ymm_ymmm256, VEX_Vaddps_xmm_xmm_xmmm128, VEX_Vaddss_xmm_xmm_xmmm32],
     [
         EVEX_Vaddps_zmm_k1z_zmm_zmmm512b32_er,
@@ -271,7 +271,7 @@ pub const ADD: Codes = Codes(
         EVEX_Vaddss_xmm_k1z_xmm_xmmm32_er,
     ],
 );
-pub const SUB: Codes = Codes(
+pub(super) const SUB: Codes = Codes(
     [VEX_Vsubps_ymm_ymm_ymmm256, VEX_Vsubps_xmm_xmm_xmmm128, VEX_Vsubss_xmm_xmm_xmmm32],
     [
         EVEX_Vsubps_zmm_k1z_zmm_zmmm512b32_er,
@@ -280,7 +280,7 @@ pub const SUB: Codes = Codes(
         EVEX_Vsubss_xmm_k1z_xmm_xmmm32_er,
     ],
 );
-pub const MUL: Codes = Codes(
+pub(super) const MUL: Codes = Codes(
     [VEX_Vmulps_ymm_ymm_ymmm256, VEX_Vmulps_xmm_xmm_xmmm128, VEX_Vmulss_xmm_xmm_xmmm32],
     [
         EVEX_Vmulps_zmm_k1z_zmm_zmmm512b32_er,
@@ -289,7 +289,7 @@ pub const MUL: Codes = Codes(
         EVEX_Vmulss_xmm_k1z_xmm_xmmm32_er,
     ],
 );
-pub const DIV: Codes = Codes(
+pub(super) const DIV: Codes = Codes(
     [VEX_Vdivps_ymm_ymm_ymmm256, VEX_Vdivps_xmm_xmm_xmmm128, VEX_Vdivss_xmm_xmm_xmmm32],
     [
         EVEX_Vdivps_zmm_k1z_zmm_zmmm512b32_er,
@@ -298,7 +298,7 @@ pub const DIV: Codes = Codes(
         EVEX_Vdivss_xmm_k1z_xmm_xmmm32_er,
     ],
 );
-pub const MIN: Codes = Codes(
+pub(super) const MIN: Codes = Codes(
     [VEX_Vminps_ymm_ymm_ymmm256, VEX_Vminps_xmm_xmm_xmmm128, VEX_Vminss_xmm_xmm_xmmm32],
     [
         EVEX_Vminps_zmm_k1z_zmm_zmmm512b32_sae,
@@ -307,7 +307,7 @@ pub const MIN: Codes = Codes(
         EVEX_Vminss_xmm_k1z_xmm_xmmm32_sae,
     ],
 );
-pub const MAX: Codes = Codes(
+pub(super) const MAX: Codes = Codes(
     [VEX_Vmaxps_ymm_ymm_ymmm256, VEX_Vmaxps_xmm_xmm_xmmm128, VEX_Vmaxss_xmm_xmm_xmmm32],
     [
         EVEX_Vmaxps_zmm_k1z_zmm_zmmm512b32_sae,
@@ -316,7 +316,7 @@ pub const MAX: Codes = Codes(
         EVEX_Vmaxss_xmm_k1z_xmm_xmmm32_sae,
     ],
 );
-pub const AND: Codes = Codes(
+pub(super) const AND: Codes = Codes(
     [VEX_Vandps_ymm_ymm_ymmm256, VEX_Vandps_xmm_xmm_xmmm128, VEX_Vandps_xmm_xmm_xmmm128],
     [
         EVEX_Vandps_zmm_k1z_zmm_zmmm512b32,
@@ -325,7 +325,7 @@ pub const AND: Codes = Codes(
         EVEX_Vandps_xmm_k1z_xmm_xmmm128b32,
     ],
 );
-pub const OR: Codes = Codes(
+pub(super) const OR: Codes = Codes(
     [VEX_Vorps_ymm_ymm_ymmm256, VEX_Vorps_xmm_xmm_xmmm128, VEX_Vorps_xmm_xmm_xmmm128],
     [
         EVEX_Vorps_zmm_k1z_zmm_zmmm512b32,
@@ -334,7 +334,7 @@ pub const OR: Codes = Codes(
         EVEX_Vorps_xmm_k1z_xmm_xmmm128b32,
     ],
 );
-pub const XOR: Codes = Codes(
+pub(super) const XOR: Codes = Codes(
     [VEX_Vxorps_ymm_ymm_ymmm256, VEX_Vxorps_xmm_xmm_xmmm128, VEX_Vxorps_xmm_xmm_xmmm128],
     [
         EVEX_Vxorps_zmm_k1z_zmm_zmmm512b32,
@@ -343,7 +343,7 @@ pub const XOR: Codes = Codes(
         EVEX_Vxorps_xmm_k1z_xmm_xmmm128b32,
     ],
 );
-pub const INT_ADD: Codes = Codes(
+pub(super) const INT_ADD: Codes = Codes(
     [VEX_Vpaddd_ymm_ymm_ymmm256, VEX_Vpaddd_xmm_xmm_xmmm128, VEX_Vpaddd_xmm_xmm_xmmm128],
     [
         EVEX_Vpaddd_zmm_k1z_zmm_zmmm512b32,
@@ -352,7 +352,7 @@ pub const INT_ADD: Codes = Codes(
         EVEX_Vpaddd_xmm_k1z_xmm_xmmm128b32,
     ],
 );
-pub const INT_SUB: Codes = Codes(
+pub(super) const INT_SUB: Codes = Codes(
     [VEX_Vpsubd_ymm_ymm_ymmm256, VEX_Vpsubd_xmm_xmm_xmmm128, VEX_Vpsubd_xmm_xmm_xmmm128],
     [
         EVEX_Vpsubd_zmm_k1z_zmm_zmmm512b32,
@@ -361,7 +361,7 @@ pub const INT_SUB: Codes = Codes(
         EVEX_Vpsubd_xmm_k1z_xmm_xmmm128b32,
     ],
 );
-pub const INT_MUL: Codes = Codes(
+pub(super) const INT_MUL: Codes = Codes(
     [VEX_Vpmulld_ymm_ymm_ymmm256, VEX_Vpmulld_xmm_xmm_xmmm128, VEX_Vpmulld_xmm_xmm_xmmm128],
     [
         EVEX_Vpmulld_zmm_k1z_zmm_zmmm512b32,
@@ -370,7 +370,7 @@ pub const INT_MUL: Codes = Codes(
         EVEX_Vpmulld_xmm_k1z_xmm_xmmm128b32,
     ],
 );
-pub const INT_MIN: Codes = Codes(
+pub(super) const INT_MIN: Codes = Codes(
     [VEX_Vpminsd_ymm_ymm_ymmm256, VEX_Vpminsd_xmm_xmm_xmmm128, VEX_Vpminsd_xmm_xmm_xmmm128],
     [
         EVEX_Vpminsd_zmm_k1z_zmm_zmmm512b32,
@@ -379,7 +379,7 @@ pub const INT_MIN: Codes = Codes(
         EVEX_Vpminsd_xmm_k1z_xmm_xmmm128b32,
     ],
 );
-pub const INT_MAX: Codes = Codes(
+pub(super) const INT_MAX: Codes = Codes(
     [VEX_Vpmaxsd_ymm_ymm_ymmm256, VEX_Vpmaxsd_xmm_xmm_xmmm128, VEX_Vpmaxsd_xmm_xmm_xmmm128],
     [
         EVEX_Vpmaxsd_zmm_k1z_zmm_zmmm512b32,
@@ -388,7 +388,7 @@ pub const INT_MAX: Codes = Codes(
         EVEX_Vpmaxsd_xmm_k1z_xmm_xmmm128b32,
     ],
 );
-pub const COMPARE: Codes = Codes(
+pub(super) const COMPARE: Codes = Codes(
     [VEX_Vcmpps_ymm_ymm_ymmm256_imm8, VEX_Vcmpps_xmm_xmm_xmmm128_imm8, VEX_Vcmpss_xmm_xmm_xmmm32_imm8],
     [
         EVEX_Vcmpps_kr_k1_zmm_zmmm512b32_imm8_sae,
@@ -397,7 +397,7 @@ pub const COMPARE: Codes = Codes(
         EVEX_Vcmpss_kr_k1_xmm_xmmm32_imm8_sae,
     ],
 );
-pub const INT_EQ: Codes = Codes(
+pub(super) const INT_EQ: Codes = Codes(
     [VEX_Vpcmpeqd_ymm_ymm_ymmm256, VEX_Vpcmpeqd_xmm_xmm_xmmm128, VEX_Vpcmpeqd_xmm_xmm_xmmm128],
     [
         EVEX_Vpcmpeqd_kr_k1_zmm_zmmm512b32,
@@ -406,7 +406,7 @@ pub const INT_EQ: Codes = Codes(
         EVEX_Vpcmpeqd_kr_k1_xmm_xmmm128b32,
     ],
 );
-pub const INT_GT: Codes = Codes(
+pub(super) const INT_GT: Codes = Codes(
     [VEX_Vpcmpgtd_ymm_ymm_ymmm256, VEX_Vpcmpgtd_xmm_xmm_xmmm128, VEX_Vpcmpgtd_xmm_xmm_xmmm128],
     [
         EVEX_Vpcmpgtd_kr_k1_zmm_zmmm512b32,
@@ -415,7 +415,7 @@ pub const INT_GT: Codes = Codes(
         EVEX_Vpcmpgtd_kr_k1_xmm_xmmm128b32,
     ],
 );
-pub const SQRT: Codes = Codes(
+pub(super) const SQRT: Codes = Codes(
     [VEX_Vsqrtps_ymm_ymmm256, VEX_Vsqrtps_xmm_xmmm128, VEX_Vsqrtss_xmm_xmm_xmmm32],
     [
         EVEX_Vsqrtps_zmm_k1z_zmmm512b32_er,
@@ -424,7 +424,7 @@ pub const SQRT: Codes = Codes(
         EVEX_Vsqrtss_xmm_k1z_xmm_xmmm32_er,
     ],
 );
-pub const ROUND: Codes = Codes(
+pub(super) const ROUND: Codes = Codes(
     [VEX_Vroundps_ymm_ymmm256_imm8, VEX_Vroundps_xmm_xmmm128_imm8, VEX_Vroundss_xmm_xmm_xmmm32_imm8],
     [
         EVEX_Vrndscaleps_zmm_k1z_zmmm512b32_imm8_sae,
@@ -433,7 +433,7 @@ pub const ROUND: Codes = Codes(
         EVEX_Vrndscaless_xmm_k1z_xmm_xmmm32_imm8_sae,
     ],
 );
-pub const TO_INT: Codes = Codes(
+pub(super) const TO_INT: Codes = Codes(
     [VEX_Vcvttps2dq_ymm_ymmm256, VEX_Vcvttps2dq_xmm_xmmm128, VEX_Vcvttps2dq_xmm_xmmm128],
     [
         EVEX_Vcvttps2dq_zmm_k1z_zmmm512b32_sae,
@@ -442,7 +442,7 @@ pub const TO_INT: Codes = Codes(
         EVEX_Vcvttps2dq_xmm_k1z_xmmm128b32,
     ],
 );
-pub const TO_INT_NEAREST: Codes = Codes(
+pub(super) const TO_INT_NEAREST: Codes = Codes(
     [VEX_Vcvtps2dq_ymm_ymmm256, VEX_Vcvtps2dq_xmm_xmmm128, VEX_Vcvtps2dq_xmm_xmmm128],
     [
         EVEX_Vcvtps2dq_zmm_k1z_zmmm512b32_er,
@@ -451,7 +451,7 @@ pub const TO_INT_NEAREST: Codes = Codes(
         EVEX_Vcvtps2dq_xmm_k1z_xmmm128b32,
     ],
 );
-pub const FROM_INT: Codes = Codes(
+pub(super) const FROM_INT: Codes = Codes(
     [VEX_Vcvtdq2ps_ymm_ymmm256, VEX_Vcvtdq2ps_xmm_xmmm128, VEX_Vcvtdq2ps_xmm_xmmm128],
     [
         EVEX_Vcvtdq2ps_zmm_k1z_zmmm512b32_er,
@@ -460,7 +460,7 @@ pub const FROM_INT: Codes = Codes(
         EVEX_Vcvtdq2ps_xmm_k1z_xmmm128b32,
     ],
 );
-pub const SHL: Codes = Codes(
+pub(super) const SHL: Codes = Codes(
     [VEX_Vpslld_ymm_ymm_imm8, VEX_Vpslld_xmm_xmm_imm8, VEX_Vpslld_xmm_xmm_imm8],
     [
         EVEX_Vpslld_zmm_k1z_zmmm512b32_imm8,
@@ -469,7 +469,7 @@ pub const SHL: Codes = Codes(
         EVEX_Vpslld_xmm_k1z_xmmm128b32_imm8,
     ],
 );
-pub const SHR_ARITH: Codes = Codes(
+pub(super) const SHR_ARITH: Codes = Codes(
     [VEX_Vpsrad_ymm_ymm_imm8, VEX_Vpsrad_xmm_xmm_imm8, VEX_Vpsrad_xmm_xmm_imm8],
     [
         EVEX_Vpsrad_zmm_k1z_zmmm512b32_imm8,
@@ -478,7 +478,7 @@ pub const SHR_ARITH: Codes = Codes(
         EVEX_Vpsrad_xmm_k1z_xmmm128b32_imm8,
     ],
 );
-pub const SHR_ARITH_HALVES: Codes = Codes(
+pub(super) const SHR_ARITH_HALVES: Codes = Codes(
     [VEX_Vpsraw_ymm_ymm_imm8, VEX_Vpsraw_xmm_xmm_imm8, VEX_Vpsraw_xmm_xmm_imm8],
     [
         EVEX_Vpsraw_zmm_k1z_zmmm512_imm8,
@@ -487,7 +487,7 @@ pub const SHR_ARITH_HALVES: Codes = Codes(
         EVEX_Vpsraw_xmm_k1z_xmmm128_imm8,
     ],
 );
-pub const SHR_HALVES: Codes = Codes(
+pub(super) const SHR_HALVES: Codes = Codes(
     [VEX_Vpsrlw_ymm_ymm_imm8, VEX_Vpsrlw_xmm_xmm_imm8, VEX_Vpsrlw_xmm_xmm_imm8],
     [
         EVEX_Vpsrlw_zmm_k1z_zmmm512_imm8,
@@ -496,7 +496,7 @@ pub const SHR_HALVES: Codes = Codes(
         EVEX_Vpsrlw_xmm_k1z_xmmm128_imm8,
     ],
 );
-pub const DOT_PAIRS: Codes = Codes(
+pub(super) const DOT_PAIRS: Codes = Codes(
     [VEX_Vpmaddwd_ymm_ymm_ymmm256, VEX_Vpmaddwd_xmm_xmm_xmmm128, VEX_Vpmaddwd_xmm_xmm_xmmm128],
     [
         EVEX_Vpmaddwd_zmm_k1z_zmm_zmmm512,
@@ -505,7 +505,7 @@ pub const DOT_PAIRS: Codes = Codes(
         EVEX_Vpmaddwd_xmm_k1z_xmm_xmmm128,
     ],
 );
-pub const DOT_BYTES: Codes = Codes(
+pub(super) const DOT_BYTES: Codes = Codes(
     [VEX_Vpmaddubsw_ymm_ymm_ymmm256, VEX_Vpmaddubsw_xmm_xmm_xmmm128, VEX_Vpmaddubsw_xmm_xmm_xmmm128],
     [
         EVEX_Vpmaddubsw_zmm_k1z_zmm_zmmm512,
@@ -515,12 +515,12 @@ pub const DOT_BYTES: Codes = Codes(
     ],
 );
 /// Whose wider forms take a lane from anywhere.
-pub const PERMUTE: Codes =
+pub(super) const PERMUTE: Codes =
     Codes([INVALID, INVALID, INVALID], [EVEX_Vpermps_zmm_k1z_zmm_zmmm512b32, INVALID, INVALID, INVALID]);
 /// Any order of bytes.
-pub const PERMUTE_BYTES: Code = EVEX_Vpermb_zmm_k1z_zmm_zmmm512;
-pub const INSERT_QUARTER: Code = EVEX_Vinsertf32x4_zmm_k1z_zmm_xmmm128_imm8;
-pub const DOT: Codes = Codes(
+pub(super) const PERMUTE_BYTES: Code = EVEX_Vpermb_zmm_k1z_zmm_zmmm512;
+pub(super) const INSERT_QUARTER: Code = EVEX_Vinsertf32x4_zmm_k1z_zmm_xmmm128_imm8;
+pub(super) const DOT: Codes = Codes(
     [VEX_Vpdpbusd_ymm_ymm_ymmm256, VEX_Vpdpbusd_xmm_xmm_xmmm128, VEX_Vpdpbusd_xmm_xmm_xmmm128],
     [
         EVEX_Vpdpbusd_zmm_k1z_zmm_zmmm512b32,
@@ -530,7 +530,7 @@ pub const DOT: Codes = Codes(
     ],
 );
 /// With an EVEX prefix only: no machine with VEX alone has it.
-pub const DOT_BF16: Codes = Codes(
+pub(super) const DOT_BF16: Codes = Codes(
     [INVALID, INVALID, INVALID],
     [
         EVEX_Vdpbf16ps_zmm_k1z_zmm_zmmm512b32,
@@ -539,7 +539,7 @@ pub const DOT_BF16: Codes = Codes(
         EVEX_Vdpbf16ps_xmm_k1z_xmm_xmmm128b32,
     ],
 );
-pub const ADD_DOT_PAIRS: Codes = Codes(
+pub(super) const ADD_DOT_PAIRS: Codes = Codes(
     [VEX_Vpdpwssd_ymm_ymm_ymmm256, VEX_Vpdpwssd_xmm_xmm_xmmm128, VEX_Vpdpwssd_xmm_xmm_xmmm128],
     [
         EVEX_Vpdpwssd_zmm_k1z_zmm_zmmm512b32,
@@ -548,7 +548,7 @@ pub const ADD_DOT_PAIRS: Codes = Codes(
         EVEX_Vpdpwssd_xmm_k1z_xmm_xmmm128b32,
     ],
 );
-pub const SHR: Codes = Codes(
+pub(super) const SHR: Codes = Codes(
     [VEX_Vpsrld_ymm_ymm_imm8, VEX_Vpsrld_xmm_xmm_imm8, VEX_Vpsrld_xmm_xmm_imm8],
     [
         EVEX_Vpsrld_zmm_k1z_zmmm512b32_imm8,
@@ -557,7 +557,7 @@ pub const SHR: Codes = Codes(
         EVEX_Vpsrld_xmm_k1z_xmmm128b32_imm8,
     ],
 );
-pub const SHL_BY: Codes = Codes(
+pub(super) const SHL_BY: Codes = Codes(
     [VEX_Vpsllvd_ymm_ymm_ymmm256, VEX_Vpsllvd_xmm_xmm_xmmm128, VEX_Vpsllvd_xmm_xmm_xmmm128],
     [
         EVEX_Vpsllvd_zmm_k1z_zmm_zmmm512b32,

@@ -7,11 +7,11 @@ use onnxc_machine::vector::ir::Lanes;
 use onnxc_machine::vector::isa::Isa;
 
 /// With a VEX prefix for 4 lanes and 1; with an EVEX prefix for 8, 4 and 1.
-pub struct Codes64([Code; 2], [Code; 3]);
+pub(super) struct Codes64([Code; 2], [Code; 3]);
 
 impl Codes64 {
     /// The vector IR has 8 lanes only where there is EVEX.
-    pub fn pick(&self, isa: Isa, lanes: Lanes) -> Code {
+    pub(super) fn pick(&self, isa: Isa, lanes: Lanes) -> Code {
         let Codes64(vex, evex) = self;
         match (isa.evex(), lanes) {
             (true, Lanes::D8) => evex[0],
@@ -24,23 +24,23 @@ impl Codes64 {
     }
 }
 
-pub const LOAD: Codes64 = Codes64(
+pub(super) const LOAD: Codes64 = Codes64(
     [VEX_Vmovupd_ymm_ymmm256, VEX_Vmovsd_xmm_m64],
     [EVEX_Vmovupd_zmm_k1z_zmmm512, EVEX_Vmovupd_ymm_k1z_ymmm256, EVEX_Vmovsd_xmm_k1z_m64],
 );
-pub const STORE: Codes64 = Codes64(
+pub(super) const STORE: Codes64 = Codes64(
     [VEX_Vmovupd_ymmm256_ymm, VEX_Vmovsd_m64_xmm],
     [EVEX_Vmovupd_zmmm512_k1z_zmm, EVEX_Vmovupd_ymmm256_k1z_ymm, EVEX_Vmovsd_m64_k1_xmm],
 );
-pub const BROADCAST: Codes64 = Codes64(
+pub(super) const BROADCAST: Codes64 = Codes64(
     [VEX_Vbroadcastsd_ymm_m64, VEX_Vmovsd_xmm_m64],
     [EVEX_Vbroadcastsd_zmm_k1z_xmmm64, EVEX_Vbroadcastsd_ymm_k1z_xmmm64, EVEX_Vmovsd_xmm_k1z_m64],
 );
-pub const SPLAT_LANE: Codes64 = Codes64(
+pub(super) const SPLAT_LANE: Codes64 = Codes64(
     [VEX_Vbroadcastsd_ymm_xmm, INVALID],
     [EVEX_Vbroadcastsd_zmm_k1z_xmmm64, EVEX_Vbroadcastsd_ymm_k1z_xmmm64, INVALID],
 );
-pub const BLEND: Codes64 = Codes64(
+pub(super) const BLEND: Codes64 = Codes64(
     [VEX_Vblendvpd_ymm_ymm_ymmm256_ymm, VEX_Vblendvpd_xmm_xmm_xmmm128_xmm],
     [
         EVEX_Vblendmpd_zmm_k1z_zmm_zmmm512b64,
@@ -48,7 +48,7 @@ pub const BLEND: Codes64 = Codes64(
         EVEX_Vblendmpd_xmm_k1z_xmm_xmmm128b64,
     ],
 );
-pub const FMA: Codes64 = Codes64(
+pub(super) const FMA: Codes64 = Codes64(
     [VEX_Vfmadd231pd_ymm_ymm_ymmm256, VEX_Vfmadd231sd_xmm_xmm_xmmm64],
     [
         EVEX_Vfmadd231pd_zmm_k1z_zmm_zmmm512b64_er,
@@ -56,7 +56,7 @@ pub const FMA: Codes64 = Codes64(
         EVEX_Vfmadd231sd_xmm_k1z_xmm_xmmm64_er,
     ],
 );
-pub const FMA_NEG: Codes64 = Codes64(
+pub(super) const FMA_NEG: Codes64 = Codes64(
     [VEX_Vfnmadd231pd_ymm_ymm_ymmm256, VEX_Vfnmadd231sd_xmm_xmm_xmmm64],
     [
         EVEX_Vfnmadd231pd_zmm_k1z_zmm_zmmm512b64_er,
@@ -64,7 +64,7 @@ pub const FMA_NEG: Codes64 = Codes64(
         EVEX_Vfnmadd231sd_xmm_k1z_xmm_xmmm64_er,
     ],
 );
-pub const MUL_ADD: Codes64 = Codes64(
+pub(super) const MUL_ADD: Codes64 = Codes64(
     [VEX_Vfmadd213pd_ymm_ymm_ymmm256, VEX_Vfmadd213sd_xmm_xmm_xmmm64],
     [
         EVEX_Vfmadd213pd_zmm_k1z_zmm_zmmm512b64_er,
@@ -72,7 +72,7 @@ pub const MUL_ADD: Codes64 = Codes64(
         EVEX_Vfmadd213sd_xmm_k1z_xmm_xmmm64_er,
     ],
 );
-pub const ADD: Codes64 = Codes64(
+pub(super) const ADD: Codes64 = Codes64(
     [VEX_Vaddpd_ymm_ymm_ymmm256, VEX_Vaddsd_xmm_xmm_xmmm64],
     [
         EVEX_Vaddpd_zmm_k1z_zmm_zmmm512b64_er,
@@ -80,7 +80,7 @@ pub const ADD: Codes64 = Codes64(
         EVEX_Vaddsd_xmm_k1z_xmm_xmmm64_er,
     ],
 );
-pub const SUB: Codes64 = Codes64(
+pub(super) const SUB: Codes64 = Codes64(
     [VEX_Vsubpd_ymm_ymm_ymmm256, VEX_Vsubsd_xmm_xmm_xmmm64],
     [
         EVEX_Vsubpd_zmm_k1z_zmm_zmmm512b64_er,
@@ -88,7 +88,7 @@ pub const SUB: Codes64 = Codes64(
         EVEX_Vsubsd_xmm_k1z_xmm_xmmm64_er,
     ],
 );
-pub const MUL: Codes64 = Codes64(
+pub(super) const MUL: Codes64 = Codes64(
     [VEX_Vmulpd_ymm_ymm_ymmm256, VEX_Vmulsd_xmm_xmm_xmmm64],
     [
         EVEX_Vmulpd_zmm_k1z_zmm_zmmm512b64_er,
@@ -96,7 +96,7 @@ pub const MUL: Codes64 = Codes64(
         EVEX_Vmulsd_xmm_k1z_xmm_xmmm64_er,
     ],
 );
-pub const DIV: Codes64 = Codes64(
+pub(super) const DIV: Codes64 = Codes64(
     [VEX_Vdivpd_ymm_ymm_ymmm256, VEX_Vdivsd_xmm_xmm_xmmm64],
     [
         EVEX_Vdivpd_zmm_k1z_zmm_zmmm512b64_er,
@@ -104,7 +104,7 @@ pub const DIV: Codes64 = Codes64(
         EVEX_Vdivsd_xmm_k1z_xmm_xmmm64_er,
     ],
 );
-pub const MIN: Codes64 = Codes64(
+pub(super) const MIN: Codes64 = Codes64(
     [VEX_Vminpd_ymm_ymm_ymmm256, VEX_Vminsd_xmm_xmm_xmmm64],
     [
         EVEX_Vminpd_zmm_k1z_zmm_zmmm512b64_sae,
@@ -112,7 +112,7 @@ pub const MIN: Codes64 = Codes64(
         EVEX_Vminsd_xmm_k1z_xmm_xmmm64_sae,
     ],
 );
-pub const MAX: Codes64 = Codes64(
+pub(super) const MAX: Codes64 = Codes64(
     [VEX_Vmaxpd_ymm_ymm_ymmm256, VEX_Vmaxsd_xmm_xmm_xmmm64],
     [
         EVEX_Vmaxpd_zmm_k1z_zmm_zmmm512b64_sae,
@@ -120,7 +120,7 @@ pub const MAX: Codes64 = Codes64(
         EVEX_Vmaxsd_xmm_k1z_xmm_xmmm64_sae,
     ],
 );
-pub const AND: Codes64 = Codes64(
+pub(super) const AND: Codes64 = Codes64(
     [VEX_Vandpd_ymm_ymm_ymmm256, VEX_Vandpd_xmm_xmm_xmmm128],
     [
         EVEX_Vandpd_zmm_k1z_zmm_zmmm512b64,
@@ -128,11 +128,11 @@ pub const AND: Codes64 = Codes64(
         EVEX_Vandpd_xmm_k1z_xmm_xmmm128b64,
     ],
 );
-pub const OR: Codes64 = Codes64(
+pub(super) const OR: Codes64 = Codes64(
     [VEX_Vorpd_ymm_ymm_ymmm256, VEX_Vorpd_xmm_xmm_xmmm128],
     [EVEX_Vorpd_zmm_k1z_zmm_zmmm512b64, EVEX_Vorpd_ymm_k1z_ymm_ymmm256b64, EVEX_Vorpd_xmm_k1z_xmm_xmmm128b64],
 );
-pub const XOR: Codes64 = Codes64(
+pub(super) const XOR: Codes64 = Codes64(
     [VEX_Vxorpd_ymm_ymm_ymmm256, VEX_Vxorpd_xmm_xmm_xmmm128],
     [
         EVEX_Vxorpd_zmm_k1z_zmm_zmmm512b64,
@@ -140,7 +140,7 @@ pub const XOR: Codes64 = Codes64(
         EVEX_Vxorpd_xmm_k1z_xmm_xmmm128b64,
     ],
 );
-pub const INT_ADD: Codes64 = Codes64(
+pub(super) const INT_ADD: Codes64 = Codes64(
     [VEX_Vpaddq_ymm_ymm_ymmm256, VEX_Vpaddq_xmm_xmm_xmmm128],
     [
         EVEX_Vpaddq_zmm_k1z_zmm_zmmm512b64,
@@ -148,7 +148,7 @@ pub const INT_ADD: Codes64 = Codes64(
         EVEX_Vpaddq_xmm_k1z_xmm_xmmm128b64,
     ],
 );
-pub const INT_SUB: Codes64 = Codes64(
+pub(super) const INT_SUB: Codes64 = Codes64(
     [VEX_Vpsubq_ymm_ymm_ymmm256, VEX_Vpsubq_xmm_xmm_xmmm128],
     [
         EVEX_Vpsubq_zmm_k1z_zmm_zmmm512b64,
@@ -156,7 +156,7 @@ pub const INT_SUB: Codes64 = Codes64(
         EVEX_Vpsubq_xmm_k1z_xmm_xmmm128b64,
     ],
 );
-pub const LOW_MUL: Codes64 = Codes64(
+pub(super) const LOW_MUL: Codes64 = Codes64(
     [VEX_Vpmuludq_ymm_ymm_ymmm256, VEX_Vpmuludq_xmm_xmm_xmmm128],
     [
         EVEX_Vpmuludq_zmm_k1z_zmm_zmmm512b64,
@@ -164,7 +164,7 @@ pub const LOW_MUL: Codes64 = Codes64(
         EVEX_Vpmuludq_xmm_k1z_xmm_xmmm128b64,
     ],
 );
-pub const INT_MUL: Codes64 = Codes64(
+pub(super) const INT_MUL: Codes64 = Codes64(
     [INVALID, INVALID],
     [
         EVEX_Vpmullq_zmm_k1z_zmm_zmmm512b64,
@@ -172,7 +172,7 @@ pub const INT_MUL: Codes64 = Codes64(
         EVEX_Vpmullq_xmm_k1z_xmm_xmmm128b64,
     ],
 );
-pub const INT_MIN: Codes64 = Codes64(
+pub(super) const INT_MIN: Codes64 = Codes64(
     [INVALID, INVALID],
     [
         EVEX_Vpminsq_zmm_k1z_zmm_zmmm512b64,
@@ -180,7 +180,7 @@ pub const INT_MIN: Codes64 = Codes64(
         EVEX_Vpminsq_xmm_k1z_xmm_xmmm128b64,
     ],
 );
-pub const INT_MAX: Codes64 = Codes64(
+pub(super) const INT_MAX: Codes64 = Codes64(
     [INVALID, INVALID],
     [
         EVEX_Vpmaxsq_zmm_k1z_zmm_zmmm512b64,
@@ -188,7 +188,7 @@ pub const INT_MAX: Codes64 = Codes64(
         EVEX_Vpmaxsq_xmm_k1z_xmm_xmmm128b64,
     ],
 );
-pub const COMPARE: Codes64 = Codes64(
+pub(super) const COMPARE: Codes64 = Codes64(
     [VEX_Vcmppd_ymm_ymm_ymmm256_imm8, VEX_Vcmpsd_xmm_xmm_xmmm64_imm8],
     [
         EVEX_Vcmppd_kr_k1_zmm_zmmm512b64_imm8_sae,
@@ -196,7 +196,7 @@ pub const COMPARE: Codes64 = Codes64(
         EVEX_Vcmpsd_kr_k1_xmm_xmmm64_imm8_sae,
     ],
 );
-pub const INT_EQ: Codes64 = Codes64(
+pub(super) const INT_EQ: Codes64 = Codes64(
     [VEX_Vpcmpeqq_ymm_ymm_ymmm256, VEX_Vpcmpeqq_xmm_xmm_xmmm128],
     [
         EVEX_Vpcmpeqq_kr_k1_zmm_zmmm512b64,
@@ -204,7 +204,7 @@ pub const INT_EQ: Codes64 = Codes64(
         EVEX_Vpcmpeqq_kr_k1_xmm_xmmm128b64,
     ],
 );
-pub const INT_GT: Codes64 = Codes64(
+pub(super) const INT_GT: Codes64 = Codes64(
     [VEX_Vpcmpgtq_ymm_ymm_ymmm256, VEX_Vpcmpgtq_xmm_xmm_xmmm128],
     [
         EVEX_Vpcmpgtq_kr_k1_zmm_zmmm512b64,
@@ -212,11 +212,11 @@ pub const INT_GT: Codes64 = Codes64(
         EVEX_Vpcmpgtq_kr_k1_xmm_xmmm128b64,
     ],
 );
-pub const SQRT: Codes64 = Codes64(
+pub(super) const SQRT: Codes64 = Codes64(
     [VEX_Vsqrtpd_ymm_ymmm256, VEX_Vsqrtsd_xmm_xmm_xmmm64],
     [EVEX_Vsqrtpd_zmm_k1z_zmmm512b64_er, EVEX_Vsqrtpd_ymm_k1z_ymmm256b64, EVEX_Vsqrtsd_xmm_k1z_xmm_xmmm64_er],
 );
-pub const ROUND: Codes64 = Codes64(
+pub(super) const ROUND: Codes64 = Codes64(
     [VEX_Vroundpd_ymm_ymmm256_imm8, VEX_Vroundsd_xmm_xmm_xmmm64_imm8],
     [
         EVEX_Vrndscalepd_zmm_k1z_zmmm512b64_imm8_sae,
@@ -224,7 +224,7 @@ pub const ROUND: Codes64 = Codes64(
         EVEX_Vrndscalesd_xmm_k1z_xmm_xmmm64_imm8_sae,
     ],
 );
-pub const SHL: Codes64 = Codes64(
+pub(super) const SHL: Codes64 = Codes64(
     [VEX_Vpsllq_ymm_ymm_imm8, VEX_Vpsllq_xmm_xmm_imm8],
     [
         EVEX_Vpsllq_zmm_k1z_zmmm512b64_imm8,
@@ -232,7 +232,7 @@ pub const SHL: Codes64 = Codes64(
         EVEX_Vpsllq_xmm_k1z_xmmm128b64_imm8,
     ],
 );
-pub const SHR: Codes64 = Codes64(
+pub(super) const SHR: Codes64 = Codes64(
     [VEX_Vpsrlq_ymm_ymm_imm8, VEX_Vpsrlq_xmm_xmm_imm8],
     [
         EVEX_Vpsrlq_zmm_k1z_zmmm512b64_imm8,
@@ -240,7 +240,7 @@ pub const SHR: Codes64 = Codes64(
         EVEX_Vpsrlq_xmm_k1z_xmmm128b64_imm8,
     ],
 );
-pub const SHR_ARITH: Codes64 = Codes64(
+pub(super) const SHR_ARITH: Codes64 = Codes64(
     [INVALID, INVALID],
     [
         EVEX_Vpsraq_zmm_k1z_zmmm512b64_imm8,
@@ -251,7 +251,7 @@ pub const SHR_ARITH: Codes64 = Codes64(
 
 // Between widths, by the lanes of 64 bits.
 
-pub const WIDEN: Codes64 = Codes64(
+pub(super) const WIDEN: Codes64 = Codes64(
     [VEX_Vcvtps2pd_ymm_xmmm128, VEX_Vcvtps2pd_xmm_xmmm64],
     [
         EVEX_Vcvtps2pd_zmm_k1z_ymmm256b32_sae,
@@ -259,7 +259,7 @@ pub const WIDEN: Codes64 = Codes64(
         EVEX_Vcvtps2pd_xmm_k1z_xmmm64b32,
     ],
 );
-pub const NARROW: Codes64 = Codes64(
+pub(super) const NARROW: Codes64 = Codes64(
     [VEX_Vcvtpd2ps_xmm_ymmm256, VEX_Vcvtpd2ps_xmm_xmmm128],
     [
         EVEX_Vcvtpd2ps_ymm_k1z_zmmm512b64_er,
@@ -267,7 +267,7 @@ pub const NARROW: Codes64 = Codes64(
         EVEX_Vcvtpd2ps_xmm_k1z_xmmm128b64,
     ],
 );
-pub const INT_TO_DOUBLE: Codes64 = Codes64(
+pub(super) const INT_TO_DOUBLE: Codes64 = Codes64(
     [VEX_Vcvtdq2pd_ymm_xmmm128, VEX_Vcvtdq2pd_xmm_xmmm64],
     [
         EVEX_Vcvtdq2pd_zmm_k1z_ymmm256b32_er,
@@ -275,7 +275,7 @@ pub const INT_TO_DOUBLE: Codes64 = Codes64(
         EVEX_Vcvtdq2pd_xmm_k1z_xmmm64b32,
     ],
 );
-pub const DOUBLE_TO_INT: Codes64 = Codes64(
+pub(super) const DOUBLE_TO_INT: Codes64 = Codes64(
     [VEX_Vcvttpd2dq_xmm_ymmm256, VEX_Vcvttpd2dq_xmm_xmmm128],
     [
         EVEX_Vcvttpd2dq_ymm_k1z_zmmm512b64_sae,
@@ -283,13 +283,13 @@ pub const DOUBLE_TO_INT: Codes64 = Codes64(
         EVEX_Vcvttpd2dq_xmm_k1z_xmmm128b64,
     ],
 );
-pub const EXTEND: Codes64 = Codes64(
+pub(super) const EXTEND: Codes64 = Codes64(
     [VEX_Vpmovsxdq_ymm_xmmm128, VEX_Vpmovsxdq_xmm_xmmm64],
     [EVEX_Vpmovsxdq_zmm_k1z_ymmm256, EVEX_Vpmovsxdq_ymm_k1z_xmmm128, EVEX_Vpmovsxdq_xmm_k1z_xmmm64],
 );
-pub const TRUNCATE: Codes64 =
+pub(super) const TRUNCATE: Codes64 =
     Codes64([INVALID, INVALID], [EVEX_Vpmovqd_ymmm256_k1z_zmm, EVEX_Vpmovqd_xmmm128_k1z_ymm, INVALID]);
-pub const LONG_TO_DOUBLE: Codes64 = Codes64(
+pub(super) const LONG_TO_DOUBLE: Codes64 = Codes64(
     [INVALID, INVALID],
     [
         EVEX_Vcvtqq2pd_zmm_k1z_zmmm512b64_er,
@@ -297,7 +297,7 @@ pub const LONG_TO_DOUBLE: Codes64 = Codes64(
         EVEX_Vcvtqq2pd_xmm_k1z_xmmm128b64,
     ],
 );
-pub const DOUBLE_TO_LONG: Codes64 = Codes64(
+pub(super) const DOUBLE_TO_LONG: Codes64 = Codes64(
     [INVALID, INVALID],
     [
         EVEX_Vcvttpd2qq_zmm_k1z_zmmm512b64_sae,

@@ -4,7 +4,7 @@ use crate::leaf::alloc::{Needs, Registers};
 use onnxc_machine::vector::ir::{Convert, Inst, Lanes, Op};
 use onnxc_machine::vector::isa::{Convention, Isa};
 
-pub const RAX: u8 = 0;
+pub(crate) const RAX: u8 = 0;
 const RCX: u8 = 1;
 const RDX: u8 = 2;
 const RBX: u8 = 3;
@@ -49,7 +49,7 @@ const WINDOWS_EVEX: Registers = Registers {
     ..WINDOWS_VEX
 };
 
-pub fn registers(isa: Isa) -> &'static Registers {
+pub(crate) fn registers(isa: Isa) -> &'static Registers {
     match (isa.convention, isa.evex()) {
         (Convention::Standard, false) => &SYSTEM_V_VEX,
         (Convention::Standard, true) => &SYSTEM_V_EVEX,
@@ -60,7 +60,7 @@ pub fn registers(isa: Isa) -> &'static Registers {
 
 /// The register by which an unwinder finds the frame of a function that aligns its stack pointer, where there are unwinders:
 /// the caller's, and never one of [`registers`].
-pub fn frame_pointer(isa: Isa) -> Option<u8> {
+pub(crate) fn frame_pointer(isa: Isa) -> Option<u8> {
     match isa.convention {
         Convention::Standard => None,
         Convention::Windows => Some(RBP),

@@ -5,7 +5,7 @@ use onnxc_machine::vector::ir::{Lanes, Small};
 use onnxc_machine::vector::isa::Isa;
 
 /// Loads small elements into lanes of 32 bits.
-pub fn load(small: Small, isa: Isa, lanes: Lanes) -> Code {
+pub(super) fn load(small: Small, isa: Isa, lanes: Lanes) -> Code {
     let codes = match small {
         Small::F16 => return half_to_single(isa, lanes),
         Small::I8 => [
@@ -48,7 +48,7 @@ pub fn load(small: Small, isa: Isa, lanes: Lanes) -> Code {
 }
 
 /// f16 in the lower part of a vector, or in memory, to f32.
-pub fn half_to_single(isa: Isa, lanes: Lanes) -> Code {
+pub(super) fn half_to_single(isa: Isa, lanes: Lanes) -> Code {
     match (isa.evex(), lanes) {
         (false, Lanes::X8) => VEX_Vcvtph2ps_ymm_xmmm128,
         (false, Lanes::X4 | Lanes::X1) => VEX_Vcvtph2ps_xmm_xmmm64,
@@ -60,7 +60,7 @@ pub fn half_to_single(isa: Isa, lanes: Lanes) -> Code {
 }
 
 /// f32 to f16 in the lower part of a vector; the immediate byte says how to round.
-pub fn single_to_half(isa: Isa, lanes: Lanes) -> Code {
+pub(super) fn single_to_half(isa: Isa, lanes: Lanes) -> Code {
     match (isa.evex(), lanes) {
         (false, Lanes::X8) => VEX_Vcvtps2ph_xmmm128_ymm_imm8,
         (false, Lanes::X4 | Lanes::X1) => VEX_Vcvtps2ph_xmmm64_xmm_imm8,
@@ -72,7 +72,7 @@ pub fn single_to_half(isa: Isa, lanes: Lanes) -> Code {
 }
 
 /// With EVEX, one instruction packs integers.
-pub fn truncate(small: Small, lanes: Lanes) -> Code {
+pub(super) fn truncate(small: Small, lanes: Lanes) -> Code {
     match (small.bytes(), lanes) {
         (1, Lanes::X16) => EVEX_Vpmovdb_xmmm128_k1z_zmm,
         (1, Lanes::X8) => EVEX_Vpmovdb_xmmm64_k1z_ymm,
@@ -85,7 +85,7 @@ pub fn truncate(small: Small, lanes: Lanes) -> Code {
 }
 
 /// With EVEX, one instruction packs integers to bytes, those to u8 without a sign, the nearest for what does not fit.
-pub fn cut_to_byte(small: Small, lanes: Lanes) -> Code {
+pub(super) fn cut_to_byte(small: Small, lanes: Lanes) -> Code {
     match (small, lanes) {
         (Small::U8, Lanes::X16) => EVEX_Vpmovusdb_xmmm128_k1z_zmm,
         (Small::U8, Lanes::X8) => EVEX_Vpmovusdb_xmmm64_k1z_ymm,
@@ -97,7 +97,7 @@ pub fn cut_to_byte(small: Small, lanes: Lanes) -> Code {
     }
 }
 
-pub fn single_to_bf16(lanes: Lanes) -> Code {
+pub(super) fn single_to_bf16(lanes: Lanes) -> Code {
     match lanes {
         Lanes::X16 => EVEX_Vcvtneps2bf16_ymm_k1z_zmmm512b32,
         Lanes::X8 => EVEX_Vcvtneps2bf16_xmm_k1z_ymmm256b32,
@@ -107,7 +107,7 @@ pub fn single_to_bf16(lanes: Lanes) -> Code {
 }
 
 /// Packs 32 bits to 16, in each half of 256 bits; of integers that fit.
-pub fn to_words(small: Small, lanes: Lanes) -> Code {
+pub(super) fn to_words(small: Small, lanes: Lanes) -> Code {
     match (small, lanes) {
         (Small::U16, Lanes::X8) => VEX_Vpackusdw_ymm_ymm_ymmm256,
         (Small::U16, _) => VEX_Vpackusdw_xmm_xmm_xmmm128,
@@ -117,7 +117,7 @@ pub fn to_words(small: Small, lanes: Lanes) -> Code {
 }
 
 /// Packs 16 bits to 8.
-pub fn to_bytes(small: Small) -> Code {
+pub(super) fn to_bytes(small: Small) -> Code {
     match small {
         Small::I8 => VEX_Vpacksswb_xmm_xmm_xmmm128,
         _ => VEX_Vpackuswb_xmm_xmm_xmmm128,

@@ -14,7 +14,7 @@ fn sign(form: Form) -> Val {
 }
 
 /// Whether values of a type fill lanes without leaving room for a sign.
-pub fn is_unsigned(dtype: DType) -> bool {
+pub(super) fn is_unsigned(dtype: DType) -> bool {
     matches!(dtype, DType::U32 | DType::U64)
 }
 

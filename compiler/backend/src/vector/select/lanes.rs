@@ -12,7 +12,7 @@ use onnxc_machine::vector::isa::Isa;
 
 /// Elements in the registers of each local: its declared number, if all vector loops over it have that number of lanes. Loops over fewer
 /// that only read them take parts of registers.
-pub fn register_lanes(kernel: &Kernel, isa: Isa) -> SecondaryMap<Local, usize> {
+pub(super) fn register_lanes(kernel: &Kernel, isa: Isa) -> SecondaryMap<Local, usize> {
     let mut lanes: SecondaryMap<Local, usize> = SecondaryMap::new();
     for (local, decl) in kernel.locals.iter() {
         lanes[local] = decl.lanes.max(1).min(isa.lanes(4));
@@ -40,14 +40,14 @@ pub fn register_lanes(kernel: &Kernel, isa: Isa) -> SecondaryMap<Local, usize> {
 }
 
 /// Lanes of a vector loop, where they are a constant.
-pub fn extent(lo: &Index, hi: &Index) -> Option<usize> {
+pub(super) fn extent(lo: &Index, hi: &Index) -> Option<usize> {
     let extent = hi.add(&lo.scale(&Dim::from(-1i64))).as_int()?;
     usize::try_from(extent).ok()
 }
 
 /// Lanes that run at once: the number that the widest value that differs between them allows and its locals have, and that divides the
 /// loop. None where the machine has no vectors of such values.
-pub fn group_lanes(
+pub(super) fn group_lanes(
     kernel: &Kernel,
     isa: Isa,
     registers: &SecondaryMap<Local, usize>,
@@ -67,7 +67,7 @@ pub fn group_lanes(
 }
 
 /// Whether statements convert a value to a type of 8 bytes from a smaller one.
-pub fn widens(kernel: &Kernel, body: &[Stmt]) -> bool {
+pub(super) fn widens(kernel: &Kernel, body: &[Stmt]) -> bool {
     let mut widens = false;
     visit::exprs(body, &mut |expr| {
         if let Expr::Cast { to, x, .. } = expr {
@@ -86,7 +86,7 @@ fn has_parts(kernel: &Kernel, isa: Isa, local: Local, lanes: usize, count: usize
 }
 
 /// The locals that statements set.
-pub fn written(body: &[Stmt]) -> HashSet<Local> {
+pub(super) fn written(body: &[Stmt]) -> HashSet<Local> {
     let mut locals = HashSet::new();
     visit::stmts(body, &mut |stmt| {
         if let Stmt::Set { local, .. } | Stmt::Accumulate { local, .. } = stmt {

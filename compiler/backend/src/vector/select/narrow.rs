@@ -10,7 +10,7 @@ const INFINITY: i32 = 0x7f80_0000;
 const QUIET: i32 = 0x0040_0000;
 
 /// Whether elements differ from their value in lanes.
-pub fn is_narrow(dtype: DType) -> bool {
+pub(super) fn is_narrow(dtype: DType) -> bool {
     dtype.is_float() && dtype.size() < 4
 }
 

@@ -68,7 +68,7 @@ struct TilePlace<'a> {
 }
 
 impl Stage {
-    pub fn rows(&self, job: &Job) -> usize {
+    pub(super) fn rows(&self, job: &Job) -> usize {
         self.tiles * job.tile.rows
     }
 }

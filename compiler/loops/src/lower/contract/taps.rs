@@ -73,17 +73,17 @@ impl Lowering<'_> {
 }
 
 impl LeftOut {
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.axes.is_empty()
     }
 
     /// Of padding without memory, the first row axis along which there is some.
-    pub fn first_axis(&self) -> Option<usize> {
+    pub(super) fn first_axis(&self) -> Option<usize> {
         self.axes.iter().map(|tap| tap.row).min().filter(|_| self.is_implicit)
     }
 
     /// Where parts of the row axes from `first` on end, the start before them: in a part the same taps read the image.
-    pub fn ends(&self, first: usize, axes: &[Dim]) -> Result<Vec<Vec<Dim>>> {
+    pub(super) fn ends(&self, first: usize, axes: &[Dim]) -> Result<Vec<Vec<Dim>>> {
         let ends = axes.iter().enumerate().map(|(at, extent)| {
             let own = self.axes.iter().find(|tap| tap.row == first + at);
             let breaks = own.map_or(Some(vec![]), |tap| tap.taps.breaks());

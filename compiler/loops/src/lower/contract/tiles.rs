@@ -98,7 +98,7 @@ struct TileBlock<'a> {
 
 impl Plan {
     /// Rows of a block of accumulators.
-    pub fn block(&self) -> usize {
+    pub(super) fn block(&self) -> usize {
         self.side * self.height
     }
 }

@@ -27,7 +27,7 @@ pub(in crate::lower) struct Part {
 }
 
 impl Part {
-    pub fn whole() -> Part {
+    pub(crate) fn whole() -> Part {
         Part { number: Index::zero(), count: Dim::ONE }
     }
 }
@@ -86,7 +86,7 @@ pub(super) struct Ahead {
 
 impl Ahead {
     /// Elements of a constant in `buf`, from `start` on, while `tiles` tiles are computed; nothing where all of it is near.
-    pub fn of_block(
+    pub(super) fn of_block(
         kernel: &Kernel,
         buf: Buf,
         start: Index,
@@ -111,7 +111,7 @@ impl Ahead {
     }
 
     /// As tile number `number` of its panel brings it nearer.
-    pub fn of_tile(self, number: Index) -> Ahead {
+    pub(super) fn of_tile(self, number: Index) -> Ahead {
         Ahead { number, ..self }
     }
 

@@ -9,7 +9,7 @@ use onnxc_ir::error::{Error, Result, Stage};
 
 /// A feature register's field of four bits, and the least value with which the feature is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Requirement {
+pub(super) struct Requirement {
     /// `CRm` and `op2` of the register in its encoding (`S3_0_C0_Cm_op2`).
     register: (u32, u32),
     lowest_bit: u32,
@@ -17,13 +17,13 @@ pub struct Requirement {
 }
 
 /// FEAT_DotProd: `ID_AA64ISAR0_EL1.DP`.
-pub const DOT_PRODUCTS: Requirement = Requirement { register: (6, 0), lowest_bit: 44, least: 1 };
+pub(super) const DOT_PRODUCTS: Requirement = Requirement { register: (6, 0), lowest_bit: 44, least: 1 };
 
 /// FEAT_BF16: `ID_AA64ISAR1_EL1.BF16`.
-pub const BF16_CONVERSIONS: Requirement = Requirement { register: (6, 1), lowest_bit: 44, least: 1 };
+pub(super) const BF16_CONVERSIONS: Requirement = Requirement { register: (6, 1), lowest_bit: 44, least: 1 };
 
 /// Bytes of stack: those of `struct new_utsname`, 6 texts of 65, which begin with the system's name, the node's and the release.
-pub const STACK: u32 = 400;
+pub(super) const STACK: u32 = 400;
 
 /// Up to where the release is known to be 4.11 or a later one. It jumps to the end where it is not, by the words of
 /// [`TO_END`].
@@ -83,7 +83,7 @@ fn note(level: usize) -> u32 {
 }
 
 /// `int32_t level(void)`: for each level whether all that it requires is there, at the bit of its number.
-pub fn code(levels: &[(usize, &[Requirement])]) -> Result<Vec<u8>> {
+pub(super) fn code(levels: &[(usize, &[Requirement])]) -> Result<Vec<u8>> {
     let mut words = RELEASE.to_vec();
     for &(level, requirements) in levels {
         let mut jumps = vec![];

@@ -38,7 +38,7 @@ impl Caches {
 
     /// Those of the host.
     #[cfg(target_arch = "x86_64")]
-    pub fn of_host() -> Option<Caches> {
+    pub(super) fn of_host() -> Option<Caches> {
         use std::arch::x86_64::{__cpuid, __cpuid_count};
         /// The leaf that lists the caches of AMD's processors, and the bit of leaf 0x80000001 that says so.
         const EXTENDED: u32 = 0x8000_001d;

@@ -15,7 +15,7 @@ const ARCH_PRCTL: u32 = 158;
 const ARCH_REQ_XCOMP_PERM: u32 = 0x1023;
 
 /// Bytes of stack of the function: the register that it gives back, and the address to return to, with room to spare.
-pub const STACK: u32 = 64;
+pub(super) const STACK: u32 = 64;
 
 /// Made-up address of the function's end, until the block encoder has placed it; below it those of the requirements' tests.
 const END: u64 = 1 << 32;
@@ -24,7 +24,7 @@ const END: u64 = 1 << 32;
 /// asked for where all else of its requirement is there. The code serves the calling
 /// conventions of System V and Windows: it changes registers that both leave to the callee, and gives `rbx` back, which it keeps
 /// in one of those, so that unwinders need no record of it; where Linux is asked for a state, that of System V.
-pub fn code(requirements: &[(usize, Requirement)]) -> Result<Vec<u8>> {
+pub(super) fn code(requirements: &[(usize, Requirement)]) -> Result<Vec<u8>> {
     assemble(requirements).map_err(|error| Error::internal(Stage::Codegen, error.to_string()))
 }
 

@@ -9,7 +9,7 @@ const ROWS: usize = 16;
 const ROW: usize = 64;
 
 /// The bytes of each row; those beyond a tile's shape are zero.
-pub type TileData = [[u8; ROW]; ROWS];
+pub(super) type TileData = [[u8; ROW]; ROWS];
 
 impl Machine<'_> {
     fn shape(&self, tile: u8) -> Ran<TileShape> {

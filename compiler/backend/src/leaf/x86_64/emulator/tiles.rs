@@ -9,7 +9,7 @@ const ROWS: usize = 16;
 const ROW: usize = 64;
 
 /// The tiles of a processor; without shapes until they are configured.
-pub struct Tiles {
+pub(super) struct Tiles {
     /// Rows, and bytes of a row, of each.
     shapes: Option<[(usize, usize); 8]>,
     data: [[[u8; ROW]; ROWS]; 8],
@@ -27,7 +27,7 @@ fn number(reg: Register) -> usize {
 
 impl Tiles {
     /// What code has to leave behind: the system saves tiles that are in use.
-    pub fn are_released(&self) -> bool {
+    pub(super) fn are_released(&self) -> bool {
         self.shapes.is_none()
     }
 
@@ -40,7 +40,7 @@ impl Tiles {
 
 impl Machine<'_> {
     /// Whether an instruction is one on tiles; it has been executed then.
-    pub fn tile_step(&mut self, inst: &Instruction) -> bool {
+    pub(super) fn tile_step(&mut self, inst: &Instruction) -> bool {
         use Mnemonic::*;
         match inst.mnemonic() {
             Ldtilecfg => self.configure(&self.read::<64>(inst)),

@@ -9,7 +9,7 @@ use onnxc_machine::vector::ir::{End, Lanes, Op, Operand};
 use onnxc_machine::vector::isa::Isa;
 
 /// Collects the instructions of a block.
-pub struct Emitter<'a> {
+pub(super) struct Emitter<'a> {
     pub isa: Isa,
     pub insts: Vec<Instruction>,
     pub pool: &'a mut Pool,
@@ -17,19 +17,19 @@ pub struct Emitter<'a> {
     pub frame: i32,
 }
 
-pub type Emitted = Result<(), String>;
+pub(super) type Emitted = Result<(), String>;
 
 impl<'a> Emitter<'a> {
-    pub fn new(isa: Isa, pool: &'a mut Pool, frame: i32) -> Emitter<'a> {
+    pub(super) fn new(isa: Isa, pool: &'a mut Pool, frame: i32) -> Emitter<'a> {
         Emitter { isa, insts: vec![], pool, frame }
     }
 
-    pub fn push(&mut self, inst: Result<Instruction, IcedError>) -> Emitted {
+    pub(super) fn push(&mut self, inst: Result<Instruction, IcedError>) -> Emitted {
         self.insts.push(inst.map_err(text)?);
         Ok(())
     }
 
-    pub fn step(&mut self, step: Action) -> Emitted {
+    pub(super) fn step(&mut self, step: Action) -> Emitted {
         match step {
             Action::Move { from, to } => self.transfer(from, to),
             Action::Inst { inst, places, temps } => {
@@ -42,7 +42,7 @@ impl<'a> Emitter<'a> {
 
     /// Between places of one class. Of vectors always the whole, as nothing here knows how much of it
     /// matters.
-    pub fn transfer(&mut self, from: Location, to: Location) -> Emitted {
+    pub(super) fn transfer(&mut self, from: Location, to: Location) -> Emitted {
         use Code::*;
         let whole = Lanes::of(self.isa.lanes(4), 4).ok_or("no such lanes")?;
         match (from, to) {
@@ -242,7 +242,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    pub fn two(&mut self, (code, imm): Form, dst: Register, a: Source) -> Emitted {
+    pub(super) fn two(&mut self, (code, imm): Form, dst: Register, a: Source) -> Emitted {
         self.push(match (a, imm) {
             (Source::Reg(a), None) => Instruction::with2(code, dst, a),
             (Source::Mem(a), None) => Instruction::with2(code, dst, a),
@@ -251,7 +251,7 @@ impl<'a> Emitter<'a> {
         })
     }
 
-    pub fn three(&mut self, (code, imm): Form, dst: Register, a: Register, b: Source) -> Emitted {
+    pub(super) fn three(&mut self, (code, imm): Form, dst: Register, a: Register, b: Source) -> Emitted {
         self.push(match (b, imm) {
             (Source::Reg(b), None) => Instruction::with3(code, dst, a, b),
             (Source::Mem(b), None) => Instruction::with3(code, dst, a, b),

@@ -18,7 +18,7 @@ const VECTOR_BYTES: i32 = 16;
 /// From the stack pointer up: slots of spilled values, the stack pointer as it was before, the function's own memory, and what
 /// aligns it; then vectors that are saved, general registers that are saved, the address to return to. With a frame pointer,
 /// that points to the vectors, and the stack pointer as it was is not kept.
-pub struct Frame {
+pub(super) struct Frame {
     convention: Convention,
     saved: Vec<u8>,
     saved_vectors: Vec<u8>,
@@ -41,7 +41,7 @@ pub struct Frame {
 type Noted = (Result<Instruction, IcedError>, Option<Does>);
 
 impl Frame {
-    pub fn new(isa: Isa, func: &Func, allocated: &Allocated, blocks: &[BlockCode]) -> Frame {
+    pub(super) fn new(isa: Isa, func: &Func, allocated: &Allocated, blocks: &[BlockCode]) -> Frame {
         let slots = allocated.slots() * SLOT_BYTES;
         let (size, align) = match (slots, func.frame) {
             (0, 0) => (0, isa.vector_bytes),
@@ -73,7 +73,7 @@ impl Frame {
     }
 
     /// Bytes of stack at most: the address to return to, saved registers, and slots with what aligns them.
-    pub fn stack(&self) -> u32 {
+    pub(super) fn stack(&self) -> u32 {
         let size = if self.size > 0 { self.size + self.align } else { 0 };
         let config = if self.tiles.is_empty() { 0 } else { tiles::CONFIG_BYTES };
         8 * (1 + self.saved.len() as u32) + (self.vectors + size.max(config)) as u32
@@ -122,12 +122,12 @@ impl Frame {
         noted
     }
 
-    pub fn prologue(&self) -> Result<Vec<Instruction>, String> {
+    pub(super) fn prologue(&self) -> Result<Vec<Instruction>, String> {
         self.noted().into_iter().map(|(inst, _)| inst.map_err(text)).collect()
     }
 
     /// The stack is given back by the last instructions, as unwinders want it.
-    pub fn epilogue(&self, code: i32) -> Result<Vec<Instruction>, String> {
+    pub(super) fn epilogue(&self, code: i32) -> Result<Vec<Instruction>, String> {
         let mut insts = vec![];
         if !self.tiles.is_empty() {
             insts.push(Ok(tiles::release()));
@@ -166,7 +166,7 @@ impl Frame {
     }
 
     /// The record of the prologue for unwinders.
-    pub fn unwind(&self) -> Result<Vec<u8>, String> {
+    pub(super) fn unwind(&self) -> Result<Vec<u8>, String> {
         let (mut encoder, mut steps, mut end) = (Encoder::new(64), vec![], 0);
         for (inst, does) in self.noted() {
             end += encoder.encode(&inst.map_err(text)?, end as u64).map_err(text)? as u32;

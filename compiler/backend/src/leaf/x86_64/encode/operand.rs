@@ -8,13 +8,13 @@ use onnxc_machine::vector::isa::Isa;
 
 /// A last operand, which can be in memory.
 #[derive(Clone, Copy)]
-pub enum Source {
+pub(super) enum Source {
     Reg(Register),
     Mem(MemoryOperand),
 }
 
 /// The operands of an instruction in their places.
-pub struct Operands<'a> {
+pub(super) struct Operands<'a> {
     uses: &'a [Location],
     pub mem: Option<MemoryOperand>,
     dst: Option<Location>,
@@ -22,7 +22,7 @@ pub struct Operands<'a> {
 }
 
 impl<'a> Operands<'a> {
-    pub fn new(
+    pub(super) fn new(
         inst: &Inst,
         (places, temps): (&'a [Location], &'a [Location]),
         isa: Isa,
@@ -39,35 +39,35 @@ impl<'a> Operands<'a> {
     }
 
     /// A register for what is in between.
-    pub fn temp(&self, index: usize) -> Result<Location, String> {
+    pub(super) fn temp(&self, index: usize) -> Result<Location, String> {
         self.temps.get(index).copied().ok_or_else(|| format!("temporary register {index} is missing"))
     }
 
-    pub fn used(&self, index: usize) -> Result<Location, String> {
+    pub(super) fn used(&self, index: usize) -> Result<Location, String> {
         self.uses.get(index).copied().ok_or_else(|| format!("operand {index} is missing"))
     }
 
-    pub fn vector(&self, index: usize, lanes: Lanes) -> Result<Register, String> {
+    pub(super) fn vector(&self, index: usize, lanes: Lanes) -> Result<Register, String> {
         vector(self.used(index)?, lanes)
     }
 
-    pub fn general(&self, index: usize) -> Result<Register, String> {
+    pub(super) fn general(&self, index: usize) -> Result<Register, String> {
         general(self.used(index)?)
     }
 
-    pub fn memory(&self) -> Result<MemoryOperand, String> {
+    pub(super) fn memory(&self) -> Result<MemoryOperand, String> {
         self.mem.ok_or_else(|| "the operand in memory is missing".into())
     }
 
     /// What is in memory if anything is, else the register with this index.
-    pub fn source(&self, index: usize, lanes: Lanes) -> Result<Source, String> {
+    pub(super) fn source(&self, index: usize, lanes: Lanes) -> Result<Source, String> {
         match self.mem {
             Some(mem) => Ok(Source::Mem(mem)),
             None => Ok(Source::Reg(self.vector(index, lanes)?)),
         }
     }
 
-    pub fn result(&self) -> Result<Location, String> {
+    pub(super) fn result(&self) -> Result<Location, String> {
         self.dst.ok_or_else(|| "the result is missing".into())
     }
 }
@@ -86,18 +86,18 @@ fn in_memory(address: Address, places: &[Location], each: bool) -> Result<Memory
     Ok(MemoryOperand::new(base, index, scale, address.disp.into(), size, each, Register::None))
 }
 
-pub fn address(base: Register, disp: i32) -> MemoryOperand {
+pub(super) fn address(base: Register, disp: i32) -> MemoryOperand {
     match disp {
         0 => MemoryOperand::with_base(base),
         _ => MemoryOperand::with_base_displ(base, disp.into()),
     }
 }
 
-pub fn slot(index: u32) -> MemoryOperand {
+pub(super) fn slot(index: u32) -> MemoryOperand {
     address(Register::RSP, index as i32 * SLOT_BYTES as i32)
 }
 
-pub fn general(place: Location) -> Result<Register, String> {
+pub(super) fn general(place: Location) -> Result<Register, String> {
     match place {
         Location::Int(n) if n < 16 => Ok(Register::RAX + u32::from(n)),
         _ => Err(format!("{place:?} is not a general register")),
@@ -105,12 +105,12 @@ pub fn general(place: Location) -> Result<Register, String> {
 }
 
 /// The lower half of a general register.
-pub fn lower(reg: Register) -> Register {
+pub(super) fn lower(reg: Register) -> Register {
     Register::EAX + (reg as u32 - Register::RAX as u32)
 }
 
 /// The register of a vector or a mask.
-pub fn vector(place: Location, lanes: Lanes) -> Result<Register, String> {
+pub(super) fn vector(place: Location, lanes: Lanes) -> Result<Register, String> {
     let (first, n) = match (place, lanes) {
         (Location::Vec(n), Lanes::X16 | Lanes::D8) if n < 32 => (Register::ZMM0, n),
         (Location::Vec(n), Lanes::X8 | Lanes::D4) if n < 32 => (Register::YMM0, n),

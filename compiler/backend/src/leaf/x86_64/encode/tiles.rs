@@ -7,11 +7,11 @@ use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 use onnxc_machine::vector::ir::{Op, Signs, TileShape};
 
 /// Bytes of a configuration.
-pub const CONFIG_BYTES: i32 = 64;
+pub(super) const CONFIG_BYTES: i32 = 64;
 
 /// Configures the tiles; changes rax. The configuration is pushed word by word, from its end: palette 1 in the first byte,
 /// bytes of a row from byte 16 on as 16 bits each, rows from byte 48 on (Intel SDM, volume 1, chapter 18.4).
-pub fn configure(tiles: &[TileShape]) -> Vec<Result<Instruction, IcedError>> {
+pub(super) fn configure(tiles: &[TileShape]) -> Vec<Result<Instruction, IcedError>> {
     let mut config = [0u8; CONFIG_BYTES as usize];
     config[0] = 1;
     for (at, shape) in tiles.iter().enumerate() {
@@ -31,7 +31,7 @@ pub fn configure(tiles: &[TileShape]) -> Vec<Result<Instruction, IcedError>> {
 }
 
 /// Gives the tiles back: what they hold need not be saved any more.
-pub fn release() -> Instruction {
+pub(super) fn release() -> Instruction {
     Instruction::with(Code::VEX_Tilerelease)
 }
 
@@ -40,7 +40,7 @@ fn tile(number: u8) -> Register {
 }
 
 impl Emitter<'_> {
-    pub fn tile_op(&mut self, op: Op, operands: &Operands) -> Emitted {
+    pub(super) fn tile_op(&mut self, op: Op, operands: &Operands) -> Emitted {
         let inst = match op {
             Op::TileZero(number) => Instruction::with1(Code::VEX_Tilezero_tmm, tile(number)),
             Op::TileLoad(number) => {
@@ -69,7 +69,7 @@ impl Emitter<'_> {
     }
 
     /// The address of a byte of the function's own memory.
-    pub fn frame_address(&mut self, at: i32, result: Location) -> Emitted {
+    pub(super) fn frame_address(&mut self, at: i32, result: Location) -> Emitted {
         let place = MemoryOperand::with_base_displ(Register::RSP, i64::from(self.frame + at));
         self.push(Instruction::with2(Code::Lea_r64_m, general(result)?, place))
     }

@@ -21,7 +21,7 @@ const OUTER_THEN_INNER: u32 = 0b11_01_10_00;
 const MOST_WORD: f32 = i16::MAX as f32;
 
 impl Emitter<'_> {
-    pub fn load_small(&mut self, op: Op, operands: &Operands, result: Location) -> Emitted {
+    pub(super) fn load_small(&mut self, op: Op, operands: &Operands, result: Location) -> Emitted {
         let (code, lanes) = match op {
             Op::LoadSmall(small, lanes) => (small::load(small, self.isa, lanes), lanes),
             _ => (Code::VEX_Vpbroadcastw_xmm_xmmm16, Lanes::X4),
@@ -29,7 +29,7 @@ impl Emitter<'_> {
         self.push(Instruction::with2(code, vector(result, lanes)?, operands.memory()?))
     }
 
-    pub fn load_part(&mut self, small: Small, dst: Register, operands: &Operands) -> Emitted {
+    pub(super) fn load_part(&mut self, small: Small, dst: Register, operands: &Operands) -> Emitted {
         let code = match small {
             Small::I8 => Code::Movsx_r32_rm8,
             Small::U8 => Code::Movzx_r32_rm8,
@@ -39,7 +39,7 @@ impl Emitter<'_> {
         self.push(Instruction::with2(code, lower(dst), operands.memory()?))
     }
 
-    pub fn store_part(&mut self, small: Small, operands: &Operands) -> Emitted {
+    pub(super) fn store_part(&mut self, small: Small, operands: &Operands) -> Emitted {
         let value = operands.general(0)?;
         let number = value as u32 - Register::RAX as u32;
         let (code, part) = match (small.bytes(), number) {
@@ -51,7 +51,7 @@ impl Emitter<'_> {
         self.push(Instruction::with2(code, operands.memory()?, part))
     }
 
-    pub fn move_to_general(&mut self, one: Lanes, operands: &Operands) -> Emitted {
+    pub(super) fn move_to_general(&mut self, one: Lanes, operands: &Operands) -> Emitted {
         let (dst, from) = (general(operands.result()?)?, operands.vector(0, one)?);
         let (code, dst) = match (one.width(), self.isa.evex()) {
             (8, true) => (Code::EVEX_Vmovq_rm64_xmm, dst),
@@ -62,7 +62,7 @@ impl Emitter<'_> {
         self.push(Instruction::with2(code, dst, from))
     }
 
-    pub fn change_width(&mut self, op: Op, operands: &Operands) -> Emitted {
+    pub(super) fn change_width(&mut self, op: Op, operands: &Operands) -> Emitted {
         let (isa, result) = (self.isa, operands.result()?);
         match op {
             Op::Unpack(lanes) => {
