@@ -71,6 +71,8 @@ CANCELLING = {"HardSigmoid": sloped} | {
     op: lambda _: 1.0 for op in ("Gelu", "com.microsoft.Gelu", "com.microsoft.FastGelu", "HardSwish")}
 #: The ones among them whose results are cut off at exactly 0.
 CUT = {"HardSwish", "HardSigmoid"}
+#: Operators that multiply their operand by a number of its type, which may be subnormal and is then a multiple of the least one.
+GATED = {"Mish", "Swish", "com.microsoft.QuickGelu"}
 #: Operators whose results are 0 where they would be subnormal, in f32 and what is computed in it.
 FLUSHED = {"Sigmoid"}
 
@@ -117,10 +119,27 @@ def cancelling_terms(vertex):
     return np.where(np.isfinite(terms), terms, 0.0)
 
 
+def steps(vertex, dtype):
+    """The operand times the least number of its type."""
+    terms = np.abs(wide(vertex.node.inputs[0][0]))
+    name = values.NAMES[dtype]
+    return np.where(np.isfinite(terms), terms, 0.0) * values.smallest_normal(name) * values.epsilon(name)
+
+
+def singular(vertex, exact, epsilon):
+    """Determinants that are less than rounding errors of their terms (Hadamard's bound): they may be 0, of either sign."""
+    matrices = wide(vertex.node.inputs[0][0])
+    with np.errstate(all="ignore"):
+        bound = np.prod(np.linalg.norm(matrices, axis=-1), axis=-1)
+    return np.abs(exact) <= matrices.shape[-1] * epsilon * bound
+
+
 def may_vanish(vertex, exact, epsilon):
     """Which results may be 0: less than a rounding error of what they are a sum of, by f32 at the coarsest in a formula that cancels."""
     if is_sum(vertex):
         return np.abs(exact) < least_sum(vertex, epsilon)
+    if vertex.op == "Det":
+        return singular(vertex, exact, epsilon)
     if vertex.op in CANCELLING:
         return np.abs(exact) < min(epsilon, 2.0**-23) * cancelling_terms(vertex)
     return np.zeros(exact.shape, bool)
@@ -141,11 +160,14 @@ def shaken(vertex, results, rng, share):
         error = (vertex.node.ulps + 1) * epsilon * np.abs(exact) + vertex.node.scale_ulps * epsilon * largest
         if vertex.op in CANCELLING:
             error = error + np.where((exact == 0) & (vertex.op in CUT), 0.0, epsilon * cancelling_terms(vertex))
+        if vertex.op in GATED:
+            error = error + steps(vertex, result.dtype)
         off = exact + share * error * rng.choice([-1.0, 1.0], exact.shape) * rng.uniform(0.5, 1.0, exact.shape)
         # No share of an infinite result is an error.
         off = np.where(np.isfinite(exact), off, exact)
         if share and (vanishing := may_vanish(vertex, exact, epsilon)).any():
-            off = np.where(vanishing & (rng.random(off.shape) < 0.5), 0.0, off)
+            zero = rng.choice([-0.0, 0.0], off.shape) if vertex.op == "Det" else 0.0
+            off = np.where(vanishing & (rng.random(off.shape) < 0.5), zero, off)
         if vertex.op in FLUSHED and values.NAMES[result.dtype] in ("float", "bfloat16"):
             least = values.smallest_normal("float")
             off = np.where((np.abs(off) < least) & (rng.random(off.shape) < 0.5), 0.0, off)

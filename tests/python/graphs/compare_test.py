@@ -292,6 +292,15 @@ def ties():
 
 def rounding():
     """Sums that cancel are off by a rounding error of their terms, and by no more."""
+    # A softplus of f16 is 0 or a few of the least numbers, times the operand.
+    gate = trial_of(22, {"x": np.array([-17.48, -15.0], np.float16)}, [("Mish", ["x"], {}, {"T": "float16"})], [0])
+    assert not difference(gate, np.array([-0.0, -4.47e-6], np.float16))
+    assert difference(gate, np.array([-0.0, -2e-5], np.float16)) and difference(gate, np.array([1e-4, -4.6e-6], np.float16))
+    # A determinant of equal rows is 0 of either sign, and one of others is not.
+    for rows, is_free in (([[0.3, 0.7], [0.3, 0.7]], True), ([[0.3, 0.7], [0.7, 0.3]], False)):
+        drawn = {"x": np.eye(2, dtype=np.float32)}
+        trial = trial_of(22, drawn, [("Det", ["x"]), ("Reciprocal", [0])], [1], {"x": np.array(rows, np.float32)})
+        assert all((not difference(trial, np.float32(sign * np.inf))) == is_free for sign in (1, -1))
     for graph, got, off in (("einsum_that_cancels", -0.002721183664274651, 1e-13),
                             ("log_sum_exp_near_zero", -2.491474151611328e-05, 5e-6)):
         trial = store.load(GRAPHS / f"{graph}.json")

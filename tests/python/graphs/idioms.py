@@ -212,7 +212,9 @@ def sign_of_zero(graph):
         if number is None:
             y = graph.apply(op, [y])
             continue
-        of = scalar(graph, y, number) if graph.rng.random() < 0.6 else np.full_like(graph.arrays[y], number)
+        # Before version 8 the terms of a Sum have one shape.
+        one = graph.rng.random() < 0.6 and (op != "Sum" or graph.opset >= 8)
+        of = scalar(graph, y, number) if one else np.full_like(graph.arrays[y], number)
         first = op != "Div" and graph.rng.random() < 0.4
         y = graph.apply(op, [of, y] if first else [y, of])
     graph.apply("Reciprocal", [y])
