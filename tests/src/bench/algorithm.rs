@@ -104,10 +104,11 @@ struct Worst {
     ratio: f64,
 }
 
-/// The error that the algorithm added, relative to that of `--exact`, or to a rounding of f32 where that is more.
+/// The error that the algorithm added, relative to that of `--exact`, or to four roundings of f32 where these are more: a result of few
+/// elements may have an error of less by chance.
 fn added(line: &Line, of: Measure) -> Option<f64> {
     let [default, exact] = [COLUMNS[0], COLUMNS[1]].map(|column| line.errors.get(column).map(of));
-    Some(default? / exact?.max(ROUNDING))
+    Some(default? / exact?.max(4.0 * ROUNDING))
 }
 
 /// Whether the error that an algorithm added exceeds what it may.
@@ -159,7 +160,7 @@ pub fn table(lines: &[Line]) -> String {
 
 pub const NOTE: &str = "\
 By algorithm, the worst of the lines above: RMS and max as there, of the outputs by default and with `--exact`, and the largest
-ratio of the two RMS errors of one line (an error below 2^-24 counts as that). A ratio above the budget is marked ABOVE in its line; the book's page on
+ratio of the two RMS errors of one line (an error below four times 2^-24 counts as that). A ratio above the budget is marked ABOVE in its line; the book's page on
 accuracy derives the budgets.";
 
 #[cfg(test)]
