@@ -44,9 +44,9 @@ pub use onnxc_ir::error::Result;
 #[doc(hidden)]
 pub use onnxc_machine::target::Target;
 #[doc(hidden)]
-pub use onnxc_object::emit::{Artifact, Listing};
+pub use onnxc_object::emit::{Artifact, Listing, WeightsFile};
 #[doc(hidden)]
 pub use pipeline::{
-    Compiled, CompiledEntry, EntryFrontend, Frontend, Observer, Options, Quiet, backend, compile, decode,
-    frontend, operators, optimize, ranks,
+    Compiled, CompiledEntry, EntryFrontend, Frontend, Observer, Options, Quiet, WeightsApart, backend,
+    compile, decode, frontend, operators, optimize, ranks,
 };

@@ -21,6 +21,7 @@ use std::sync::Mutex;
 use cranelift_entity::SecondaryMap;
 use libloading::Library;
 use onnxc_runtime_support::ranks::Communicator;
+use onnxc_runtime_support::weights::Weights;
 use onnxc_runtime_support::{Model as Descriptor, Options as RunOptions, Pool, Status, abi};
 use target_lexicon::Triple;
 
@@ -151,6 +152,8 @@ pub struct Models {
     library: Library,
     /// The functions of the runtime, to which the library refers.
     _functions: Vec<*const c_void>,
+    /// Those of models that have them apart.
+    weights: Option<Weights>,
 }
 
 // SAFETY: the addresses are those of functions.
@@ -170,7 +173,15 @@ impl Models {
             // SAFETY: the addresses are those of the functions that the library calls, in their order, and are kept with it.
             unsafe { bind(functions.as_ptr()) };
         }
-        Ok(Models { library, _functions: functions })
+        Ok(Models { library, _functions: functions, weights: None })
+    }
+
+    /// Has the runs of models use the weights of a file, which must fit the model of this name.
+    pub fn use_weights(&mut self, name: &str, file: &Path) -> Result<()> {
+        let weights =
+            Weights::open(file, self.get(name)?.descriptor).map_err(|refusal| usage(refusal.message))?;
+        self.weights = Some(weights);
+        Ok(())
     }
 
     /// The model with this symbol prefix.
@@ -189,7 +200,7 @@ impl Models {
                 abi::ABI_VERSION
             )));
         }
-        Ok(Model { descriptor })
+        Ok(Model { descriptor, weights: self.weights.as_ref() })
     }
 }
 
@@ -197,6 +208,7 @@ impl Models {
 #[derive(Clone, Copy)]
 pub struct Model<'l> {
     descriptor: &'l Descriptor,
+    weights: Option<&'l Weights>,
 }
 
 impl<'l> Model<'l> {
@@ -543,6 +555,9 @@ impl Prepared<'_> {
         if let Some(observer) = &call.step_done {
             options.step_done = Some(step_done);
             options.step_context = std::ptr::from_ref(observer).cast_mut().cast();
+        }
+        if let Some(weights) = self.model.weights {
+            weights.bind(&mut options);
         }
         if let Some(communicator) = call.communicator {
             options.communicator = communicator;

@@ -12,6 +12,7 @@ use onnxc_import::{ExternalData, ImportOptions, Warning, training};
 use onnxc_ir::borders;
 use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::Graph;
+use onnxc_ir::graph::apart;
 use onnxc_ir::graph::arrangement::Arrangement;
 use onnxc_machine::target::{Goal, Target};
 use onnxc_object::emit::outline::{Outline, outline};
@@ -50,6 +51,23 @@ pub struct Options {
     /// Line tables (`.debug_line`) that lead debuggers and profilers from code of an ELF object to the lines of this file, which name
     /// steps, kernels and ONNX nodes; [`emit::Artifact::listing`] is its text.
     pub listing: Option<Listing>,
+    /// Weights in a file of their own ([`Artifact::weights_file`]), which programs map and may exchange for that of another training.
+    pub weights_apart: Option<WeightsApart>,
+}
+
+/// What lies apart from the code.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WeightsApart {
+    /// Weights of this number of bytes and more. Scalars, texts, truth values and 64-bit integers stay in the object.
+    pub least: usize,
+    /// A note of how the model was compiled that the file keeps, on one line.
+    pub note: String,
+}
+
+impl Default for WeightsApart {
+    fn default() -> WeightsApart {
+        WeightsApart { least: 8, note: String::new() }
+    }
 }
 
 impl Options {
@@ -68,6 +86,7 @@ impl Options {
             trace: true,
             unwind: true,
             listing: None,
+            weights_apart: None,
         }
     }
 }
@@ -213,6 +232,8 @@ pub fn backend(frontend: Frontend, options: &Options, observer: &mut dyn Observe
         trace: options.trace && !options.target.is_freestanding(),
         unwind: options.unwind,
         listing: options.listing.clone(),
+        settings: settings(options),
+        note: options.weights_apart.as_ref().map_or(String::new(), |apart| apart.note.clone()),
     };
     Ok(Compiled {
         graph: Arc::new(graph),
@@ -224,6 +245,20 @@ pub fn backend(frontend: Frontend, options: &Options, observer: &mut dyn Observe
         target: options.target.clone(),
         options: emit,
     })
+}
+
+/// The options that decide how weights lie in memory.
+fn settings(options: &Options) -> String {
+    let Options { target, opt_level, exact, goal, precision, weights_apart, .. } = options;
+    let levels: Vec<&str> = target.levels().map(|level| level.cpu.as_str()).collect();
+    let (triple, vector, l1, l2) = (&target.triple, target.vector_bytes, target.l1_bytes, target.l2_bytes);
+    let least = weights_apart.as_ref().map_or(0, |apart| apart.least);
+    format!(
+        "onnxc {}\ntarget {triple} for {}, vectors of {vector} bytes, caches of {l1} and {l2} bytes\nlevel {opt_level} for {goal:?}, \
+         exact {exact}, precision {precision:?}, weights from {least} bytes",
+        env!("CARGO_PKG_VERSION"),
+        levels.join(" ")
+    )
 }
 
 /// Everything before loop nests: decode, import, passes, schedule.
@@ -337,6 +372,9 @@ pub fn optimize(
     observer: &mut dyn Observer,
 ) -> Result<(Graph, Program)> {
     let start = Instant::now();
+    if let Some(weights) = &options.weights_apart {
+        apart::set_apart(&mut graph, weights.least);
+    }
     borders::pack_borders(&mut graph)?;
     observer.stage("borders", start.elapsed());
     let passes = pass_options(options);

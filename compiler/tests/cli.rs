@@ -26,6 +26,8 @@ mod values;
 mod verdicts;
 #[path = "cli/warnings.rs"]
 mod warnings;
+#[path = "cli/weights.rs"]
+mod weights;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -57,7 +57,7 @@ typedef enum onnxc_status {
     /* The workspace is too small. */
     ONNXC_BAD_WORKSPACE = 8,
     /* options->struct_size is smaller than this version's struct, and is not that of an earlier one, which ended before
-     * `seed`, `communicator` or `trace`. */
+     * `seed`, `communicator`, `trace` or `weights`. */
     ONNXC_BAD_OPTIONS = 9,
     /* A size that these dimensions need does not fit 64 bits. */
     ONNXC_SIZE_OVERFLOW = 10,
@@ -97,7 +97,13 @@ typedef enum onnxc_status {
     /* Another rank failed, or its process ended. */
     ONNXC_RANK_FAILED = 25,
     /* The communicator failed in another way. */
-    ONNXC_EXCHANGE_FAILED = 26
+    ONNXC_EXCHANGE_FAILED = 26,
+    /* The model was compiled with its weights apart, and the options have none. */
+    ONNXC_NEEDS_WEIGHTS = 27,
+    /* The weights are no file of weights, are cut off, damaged, or cannot be read. */
+    ONNXC_BAD_WEIGHTS = 28,
+    /* The weights are of another model, or of another compilation with another layout. */
+    ONNXC_OTHER_WEIGHTS = 29
 } onnxc_status;
 
 /* Element types: the numbers of ONNX's TensorProto.DataType. Elements smaller than a byte are packed as ONNX stores
@@ -286,10 +292,15 @@ typedef struct onnxc_options {
      * before this field has none. */
     onnxc_trace_fn trace;
     void *trace_context;
+    /* For a model that was compiled with its weights apart (`--weights-file`): the file in memory, at a multiple of 64, and its bytes. Runs
+     * only read it. onnxc_weights_map maps a file, <name>_bind_weights checks one that is in memory and sets both fields. Others do not
+     * ask for it. A caller whose struct ends before these fields has none. */
+    const void *weights;
+    size_t weights_bytes;
 } onnxc_options;
 
 /* clang-format off */
-#define ONNXC_OPTIONS_INIT { sizeof(onnxc_options), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, NULL, NULL }
+#define ONNXC_OPTIONS_INIT { sizeof(onnxc_options), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0 }
 /* clang-format on */
 
 /* A call of a function of the program's own, which computes an operator that it was given when the model was compiled
@@ -1201,6 +1212,100 @@ void *onnxc_allocate(void *allocator, size_t bytes, size_t alignment);
 
 /* Gives back memory of onnxc_allocate, with the same sizes. NULL is ignored. */
 void onnxc_release(void *allocator, void *memory, size_t bytes, size_t alignment);
+
+/* ---- Weights apart: of models compiled with `--weights-file`. ---- */
+
+/* A file of weights in memory. It begins with numbers of 64 bits in the byte order of its machine, then at 128 the name of its model; the
+ * weights follow at ONNXC_WEIGHTS_HEADER, as the kernels read them. Numbers, from 0 on: ONNXC_WEIGHTS_MAGIC; the version of the format, 1;
+ * the bytes that a run needs; the bytes of the file; four of the SHA-256 of what the layout depends on (operations, types, packing, offsets,
+ * options and version of the compiler, no value of a weight); four of the SHA-256 of the weights; offset and bytes of a text that lists
+ * what the layout depends on; the first 32 bits of the layout's digest, by which messages of runs name it. */
+#define ONNXC_WEIGHTS_MAGIC 0x4f4e4e5843575453
+#define ONNXC_WEIGHTS_HEADER 256
+#define ONNXC_WEIGHTS_ALIGNMENT 64
+
+typedef struct onnxc_weights {
+    const void *data;
+    size_t bytes;
+    /* Of onnxc_weights_map. */
+    void *file;
+} onnxc_weights;
+
+/* Maps a file, read only and shared with all processes that map it, and checks once that it is one of the model's and not damaged
+ * (which reads it). Then options.weights is weights.data, and options.weights_bytes is weights.bytes. A failure is described in
+ * `message`, which may be NULL: ONNXC_BAD_WEIGHTS or ONNXC_OTHER_WEIGHTS. In the runtime library. */
+int32_t onnxc_weights_map(const char *path, const onnxc_model *model, onnxc_weights *weights, char *message,
+                          size_t message_capacity);
+
+/* Ends a mapping that no run uses any more. In the runtime library. */
+void onnxc_weights_unmap(onnxc_weights *weights);
+
+/* A number of the header. */
+static inline uint64_t onnxc_weights_word(const void *data, int32_t number) {
+    uint64_t word;
+    memcpy(&word, (const char *)data + 8 * number, sizeof word);
+    return word;
+}
+
+/* Appends to the message of options. */
+static inline void onnxc_weights_say(const onnxc_options *options, size_t *used, const char *text) {
+    while (options != NULL && options->message != NULL && *text != 0 && *used + 1 < options->message_capacity) {
+        options->message[(*used)++] = *text++;
+    }
+    if (options != NULL && options->message != NULL && *used < options->message_capacity) {
+        options->message[*used] = 0;
+    }
+}
+
+/* Checks a file in memory that lies at a multiple of ONNXC_WEIGHTS_ALIGNMENT, but not the digest of its contents, and has runs with these
+ * options use it. A failure is described in options->message and leaves the options as they are. <name>_bind_weights calls this. */
+static inline int32_t onnxc_weights_bind(const onnxc_model *model, const void *data, size_t bytes, onnxc_options *options) {
+    static const char digits[] = "0123456789abcdef";
+    const char *layout = NULL;
+    const char *name = onnxc_model_at(model, model->name_at);
+    char found[65];
+    size_t used = 0;
+    int32_t i;
+    for (i = 0; i < model->metadata_count; i++) {
+        if (strcmp(onnxc_model_metadata_key(model, i), "onnxc.weights.layout") == 0) {
+            layout = onnxc_model_metadata_value(model, i);
+        }
+    }
+    if (data == NULL || options == NULL) {
+        onnxc_weights_say(options, &used, "the weights or the options are null");
+        return ONNXC_NULL_POINTER;
+    }
+    if ((uintptr_t)data % ONNXC_WEIGHTS_ALIGNMENT != 0) {
+        onnxc_weights_say(options, &used, "the weights are not aligned to 64 bytes");
+        return ONNXC_MISALIGNED;
+    }
+    if (bytes < ONNXC_WEIGHTS_HEADER || onnxc_weights_word(data, 0) != ONNXC_WEIGHTS_MAGIC ||
+        onnxc_weights_word(data, 1) != 1 || bytes < onnxc_weights_word(data, 2)) {
+        onnxc_weights_say(options, &used, "the weights are no file of weights of this version and this byte order, or are cut off: `");
+        onnxc_weights_say(options, &used, name);
+        onnxc_weights_say(options, &used, "` needs one");
+        return ONNXC_BAD_WEIGHTS;
+    }
+    for (i = 0; i < 64; i++) {
+        found[i] = digits[onnxc_weights_word(data, 4 + i / 16) >> (60 - 4 * (i % 16)) & 15];
+    }
+    found[64] = 0;
+    if (layout == NULL || strcmp(found, layout) != 0) {
+        onnxc_weights_say(options, &used, "the weights are of `");
+        onnxc_weights_say(options, &used, (const char *)data + 128);
+        onnxc_weights_say(options, &used, "` with the layout ");
+        onnxc_weights_say(options, &used, found);
+        onnxc_weights_say(options, &used, ", and `");
+        onnxc_weights_say(options, &used, name);
+        onnxc_weights_say(options, &used, "` takes ");
+        onnxc_weights_say(options, &used, layout == NULL ? "none: it has its own" : "the layout ");
+        onnxc_weights_say(options, &used, layout == NULL ? "" : layout);
+        return ONNXC_OTHER_WEIGHTS;
+    }
+    options->weights = data;
+    options->weights_bytes = bytes;
+    return ONNXC_OK;
+}
 
 /* ---- Traces, in the runtime library. ---- */
 

@@ -41,6 +41,9 @@ impl Status {
     pub const TIMEOUT: Status = Status(24);
     pub const RANK_FAILED: Status = Status(25);
     pub const EXCHANGE_FAILED: Status = Status(26);
+    pub const NEEDS_WEIGHTS: Status = Status(27);
+    pub const BAD_WEIGHTS: Status = Status(28);
+    pub const OTHER_WEIGHTS: Status = Status(29);
 }
 
 /// `onnxc_tensor`
@@ -112,6 +115,8 @@ pub struct Options {
     pub communicator: *const crate::ranks::Communicator,
     pub trace: Option<TraceFn>,
     pub trace_context: *mut c_void,
+    pub weights: *const c_void,
+    pub weights_bytes: usize,
 }
 
 /// `ONNXC_OPTIONS_INIT`
@@ -134,6 +139,8 @@ impl Default for Options {
             communicator: std::ptr::null(),
             trace: None,
             trace_context: std::ptr::null_mut(),
+            weights: std::ptr::null(),
+            weights_bytes: 0,
         }
     }
 }

@@ -8,8 +8,10 @@ pub mod custom;
 pub mod limits;
 pub mod pool;
 pub mod ranks;
+pub mod sha256;
 pub mod strings;
 pub mod trace;
+pub mod weights;
 
 pub use abi::{Model, Options, Status, StringView, Tensor, ValueInfo};
 pub use alloc::AlignedBytes;

@@ -16,7 +16,7 @@ use crate::graph::data::Says;
 use crate::graph::dim::product;
 use crate::graph::{
     Assumption, Call, Constant, Def, Dim, Graph, MapFn, Node, Op, Origin, OriginId, Requirement, RhsLayout,
-    Sym, Symbol, Tensor, TensorType, Value, ValueId,
+    Sym, Symbol, Tensor, TensorType, Value, ValueId, Weight,
 };
 use crate::graph::{DType, Input};
 use crate::infer::{Inferred, infer, infer_known};
@@ -418,7 +418,9 @@ impl<'g> Builder<'g> {
     /// operations that each grow a little would make objects of any size out of small files.
     fn outgrows_file(&self, bytes: i64) -> bool {
         let data = |value: &Value| match &value.def {
-            Def::Const(Constant::Data(tensor)) => tensor.data.len() as i64,
+            Def::Const(Constant::Data(tensor) | Constant::Apart(Weight { tensor, .. })) => {
+                tensor.data.len() as i64
+            }
             _ => 0,
         };
         bytes > FOLD_ANYWAY && bytes / 4 > self.graph.values.values().map(data).fold(0, i64::saturating_add)

@@ -375,6 +375,11 @@ impl Verifier<'_> {
                     self.value(id);
                     self.constant_data(id, tensor);
                 }
+                Def::Const(Constant::Apart(weight)) => {
+                    self.constants.insert(id);
+                    self.value(id);
+                    self.constant_data(id, &weight.tensor);
+                }
                 Def::Const(Constant::Deferred { op, inputs }) => {
                     if !open.insert(id) {
                         self.report(format!("the constant {id} depends on itself"));

@@ -19,7 +19,7 @@ use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::facts::Picks;
 use onnxc_ir::graph::{
-    Constant, DType, Def, Dim, Graph, Node, NodeId, Op, OriginId, TensorType, Value, ValueId,
+    Constant, DType, Def, Dim, Graph, Node, NodeId, Op, OriginId, TensorType, Value, ValueId, Weight,
 };
 use onnxc_ir::interp::{self, Budget};
 
@@ -62,7 +62,9 @@ impl Limits {
 /// Bytes of the constants of a graph and of the bodies in it.
 fn data_bytes(graph: &Graph) -> u64 {
     let own = graph.values.values().map(|value| match &value.def {
-        Def::Const(Constant::Data(tensor)) => tensor.data.len() as u64,
+        Def::Const(Constant::Data(tensor) | Constant::Apart(Weight { tensor, .. })) => {
+            tensor.data.len() as u64
+        }
         _ => 0,
     });
     let bodies = graph.order.iter().flat_map(|&id| graph.nodes[id].op.bodies()).map(data_bytes);
@@ -179,7 +181,7 @@ impl Folder<'_> {
         if largest > INTERMEDIATE || !self.limits.work.spend(work) {
             return Ok(None);
         }
-        match self.constant(indices) {
+        match self.constant(indices).filter(|&constant| !self.graph.is_apart(constant)) {
             Some(constant) => Ok(interp::constant(self.graph, constant)?.to_i64s()),
             None => Ok(None),
         }
@@ -203,7 +205,10 @@ impl Folder<'_> {
         }
         let mut operands = Vec::with_capacity(inputs.len());
         for input in inputs {
-            let Some(constant) = self.constant(input) else { return Ok(()) };
+            let Some(constant) = self.constant(input).filter(|&constant| !self.graph.is_apart(constant))
+            else {
+                return Ok(());
+            };
             operands.push(interp::constant(self.graph, constant)?);
         }
         // What fails does so when the model runs, if this node does.

@@ -93,6 +93,7 @@ fn fingerprint(constant: &Constant) -> u64 {
     match constant {
         Constant::Data(tensor) => sample(tensor, &mut hasher),
         Constant::Deferred { op, inputs } => (op.name(), inputs).hash(&mut hasher),
+        Constant::Apart(weight) => weight.number.hash(&mut hasher),
     }
     hasher.finish()
 }

@@ -76,6 +76,10 @@ fn contraction(
 
 /// `orders`: not only where all rows have short sums.
 fn ordered(b: &mut Builder, panels: ValueId, orders: bool) -> Result<Option<Ordered>> {
+    // The order follows from the values.
+    if b.graph.is_apart(panels) {
+        return Ok(None);
+    }
     let tensor = interp::constant(b.graph, panels)?;
     let (&[.., rows, width], true) = (&tensor.shape[..], tensor.dtype == DType::I8) else { return Ok(None) };
     if rows == 0 || width == 0 || tensor.data.is_empty() || rows > usize::from(u16::MAX) {

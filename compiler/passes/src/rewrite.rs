@@ -120,7 +120,7 @@ pub fn operation(graph: &Graph, value: ValueId) -> Option<(&Op, &[ValueId])> {
     match &graph.values[value].def {
         Def::Node(..) => producer(graph, value).map(|node| (&node.op, node.inputs.as_slice())),
         Def::Const(Constant::Deferred { op, inputs }) => Some((op, inputs)),
-        Def::Const(Constant::Data(_)) | Def::Input(_) => None,
+        Def::Const(Constant::Data(_) | Constant::Apart(_)) | Def::Input(_) => None,
     }
 }
 

@@ -104,7 +104,7 @@ fn sources(graph: &Graph) -> HashMap<ValueId, BTreeSet<ValueId>> {
         let mut own = BTreeSet::new();
         while let Some(value) = open.pop() {
             match &graph.values[value].def {
-                Def::Const(Constant::Data(_)) => drop(own.insert(value)),
+                Def::Const(Constant::Data(_) | Constant::Apart(_)) => drop(own.insert(value)),
                 Def::Const(Constant::Deferred { inputs, .. }) => {
                     open.extend(inputs.iter().copied().filter(|&input| seen.insert(input)));
                 }
@@ -235,7 +235,8 @@ impl Conv {
         let bytes = Arithmetic { bytes: 1.0, rate: rates.bytes, memory_byte };
         let pairs = Arithmetic { bytes: 2.0, rate: rates.pairs, memory_byte };
         let cost = |tile: usize| (self.cost(tile, pairs), tile);
-        if !self.channels.is_multiple_of(PAIR_DEPTH) || self.best(bytes, tiles().map(cost)).is_none() {
+        let is_known = !b.graph.is_apart(self.weights) && self.channels.is_multiple_of(PAIR_DEPTH);
+        if !is_known || self.best(bytes, tiles().map(cost)).is_none() {
             return Ok(None);
         }
         let Some(Bytes { value, zero }) = integers::bytes(b, self.x, None, &mut { LOOKS })? else {

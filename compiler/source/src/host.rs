@@ -383,6 +383,8 @@ impl Writer<'_, '_, '_, '_> {
                     OptionsField::Release => "release",
                     OptionsField::Seed => "seed",
                     OptionsField::Communicator => "communicator",
+                    OptionsField::Weights => "weights",
+                    OptionsField::WeightsBytes => "weights_bytes",
                 };
                 format!("{options}->{name}")
             }
@@ -476,7 +478,7 @@ impl Writer<'_, '_, '_, '_> {
         }
         let text = self.place(place);
         let ty = match place {
-            Place::Options(OptionsField::StructSize | OptionsField::Seed)
+            Place::Options(OptionsField::StructSize | OptionsField::Seed | OptionsField::WeightsBytes)
             | Place::Tensor(_, TensorField::Bytes)
             | Place::Frame(_, FrameField::Level) => "(int64_t)",
             Place::Size(_) | Place::Dim(..) | Place::At { .. } => "",
@@ -1090,6 +1092,7 @@ pub fn support(model: &str) -> String {
     SUPPORT
         .replace("MODEL", model)
         .replace("OPTIONS_SIZE", &options::SIZE.to_string())
+        .replace("OPTIONS_FOURTH", &options::FOURTH_SIZE.to_string())
         .replace("OPTIONS_THIRD", &options::THIRD_SIZE.to_string())
         .replace("OPTIONS_SECOND", &options::SECOND_SIZE.to_string())
         .replace("OPTIONS_FIRST", &options::FIRST_SIZE.to_string())
@@ -1129,6 +1132,9 @@ static inline OX_UNUSED int64_t ox_struct_size(const onnxc_options *options) {
     }
     if (size == offsetof(onnxc_options, trace)) {
         return OPTIONS_THIRD;
+    }
+    if (size == offsetof(onnxc_options, weights)) {
+        return OPTIONS_FOURTH;
     }
     return size >= sizeof(onnxc_options) ? OPTIONS_SIZE : size == offsetof(onnxc_options, seed) ? OPTIONS_FIRST : 0;
 }

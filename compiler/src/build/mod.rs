@@ -377,6 +377,7 @@ impl Builder {
             trace: self.trace,
             unwind: self.unwind,
             listing: None,
+            weights_apart: None,
         })
     }
 

@@ -116,6 +116,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Compile a model and run it on files or random inputs
     Run(RunArgs),
+    /// Write the weights of a model for an object that was compiled from another training of it
+    Weights(WeightsArgs),
     /// Write what trains a model into it, as training_info: loss, derivatives and optimizer
     TrainGraph(TrainGraphArgs),
     /// Write a device configuration into a model: which rank has which share of it
@@ -237,6 +239,14 @@ pub struct CodeArgs {
     /// without an operating system)
     #[arg(long)]
     pub no_trace: bool,
+    /// Keep weights out of objects, libraries and C, in this file as the kernels read them. Programs map it (onnxc_weights_map), share its
+    /// pages, and may exchange it for one that `onnxc weights` makes of another training of the model. Commands that run the model
+    /// compile it as the file says, and take the weights from there
+    #[arg(long, value_name = "FILE")]
+    pub weights_file: Option<PathBuf>,
+    /// Least bytes of a weight in that file. Smaller ones, scalars and 64-bit integers are part of the code
+    #[arg(long, value_name = "BYTES", default_value_t = 8, requires = "weights_file")]
+    pub weights_from: usize,
 }
 
 /// See [`CodeArgs::opt_level`].
@@ -468,6 +478,25 @@ pub struct RunArgs {
     /// Print the outputs as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The model is compiled with the options of FILE, which `--weights-file` wrote, and gives another file for the same object. Where
+operations, shapes, types or constants differ that the object's code depends on, nothing is written, and the first difference is named.")]
+pub struct WeightsArgs {
+    /// The ONNX model whose weights are written
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    /// A file of weights of the object
+    #[arg(long = "for", value_name = "FILE")]
+    pub like: PathBuf,
+    /// The new file
+    #[arg(short, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Directory below which external data may be read (default: the model's own)
+    #[arg(long, value_name = "DIR")]
+    pub external_data_root: Option<PathBuf>,
 }
 
 /// What the written model does, for the help of `train-graph`.

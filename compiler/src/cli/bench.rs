@@ -128,6 +128,7 @@ pub fn run(args: &BenchArgs) -> std::result::Result<(), Problems> {
     let measure = &args.measure;
     check(measure).map_err(one)?;
     let mut session = Session::open(&args.model).map_err(one)?;
+    session.use_weights(args.code.weights_file.as_deref());
     shapes_of_data(&mut session, measure).map_err(one)?;
     let options = native_options(&session, &args.code).map_err(one)?;
     let loaded = session.load(&options)?;

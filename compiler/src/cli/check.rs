@@ -125,6 +125,8 @@ fn check(model: &ModelArgs) -> Result<Found, Problems> {
         vector_width: None,
         no_unwind: false,
         no_trace: false,
+        weights_file: None,
+        weights_from: 8,
     };
     let options = session.options(&code, "model").map_err(one)?;
     let mut progress = Progress::new(false, false, vec![]);

@@ -16,8 +16,9 @@ use crate::cli::output::{self, Outputs};
 use crate::cli::plan::{self, Job, Plan, Script, what_to_emit};
 use crate::cli::session::{Problems, Progress, Session, one, print_warnings, usage};
 use crate::cli::web::{self, Module};
+use crate::cli::weights;
 use crate::files::io_error;
-use crate::{Compiled, Frontend, Options};
+use crate::{Compiled, Frontend, Options, WeightsFile};
 use onnxc_backend::Levels;
 use onnxc_import as import;
 use onnxc_import::ImportOptions;
@@ -39,6 +40,8 @@ pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
         let mut own = args.clone();
         own.output = args.output.as_deref().map(|output| of_rank(output, rank));
         own.name = args.name.as_ref().map(|name| format!("{name}_rank{rank}"));
+        own.ranks.rank = Some(rank);
+        own.code.weights_file = args.code.weights_file.as_deref().map(|file| of_rank(file, rank));
         if let Some(Some(file)) = &args.depfile {
             own.depfile = Some(Some(of_rank(file, rank)));
         }
@@ -58,15 +61,7 @@ fn of_rank(file: &Path, rank: usize) -> PathBuf {
 
 fn compile(args: &CompileArgs, rank: Option<usize>) -> std::result::Result<(), Problems> {
     Progress::check_passes(&args.print_ir_after).map_err(one)?;
-    let mut code = args.code.clone();
-    if plan::asks_for_module(&args.emit, args.output.as_deref()) {
-        code.target.get_or_insert_with(|| web::TARGET.to_string());
-    }
-    let options = Session::code_options(&code).map_err(one)?;
-    let kinds = what_to_emit(&args.emit, args.output.as_deref(), &options.target).map_err(one)?;
-    let is_source = kinds.iter().any(|kind| kind.is_source()) || options.target.is_source_only();
-    let target = if is_source { options.target.for_source() } else { options.target };
-    let options = Options { target, ..options };
+    let (options, kinds) = code_of(args).map_err(one)?;
     let start = Instant::now();
     let session = Session::open(&args.model).map_err(one)?;
     let plan = Plan::new(args, &kinds, &session, &options.target.triple, rank).map_err(one)?;
@@ -79,11 +74,7 @@ fn compile(args: &CompileArgs, rank: Option<usize>) -> std::result::Result<(), P
         Some(name) => name.clone(),
         None => plan.name(&session),
     };
-    let import = ImportOptions {
-        outputs: args.only_output.clone(),
-        configuration: args.ranks.configuration.clone(),
-        ..session.import_options()
-    };
+    let import = import_of(args, &session);
     let listing = plan.listing.as_deref().map(listing);
     let options = Options { name: identifier(&name), import, rank, listing, ..options };
     let mut progress = Progress::new(args.time_passes, args.verbose, args.print_ir_after.clone());
@@ -107,6 +98,52 @@ fn compile(args: &CompileArgs, rank: Option<usize>) -> std::result::Result<(), P
         say!("{}", to_json(&Written::new(&plan, &made, start)));
     }
     Ok(())
+}
+
+/// Options of the code, and what is written.
+fn code_of(args: &CompileArgs) -> Result<(Options, Vec<Emit>)> {
+    let mut code = args.code.clone();
+    if plan::asks_for_module(&args.emit, args.output.as_deref()) {
+        code.target.get_or_insert_with(|| web::TARGET.to_string());
+        if code.weights_file.is_some() {
+            return Err(usage(
+                "--weights-file is for objects, libraries and C; a module of WebAssembly has its weights"
+                    .into(),
+            ));
+        }
+    }
+    let mut options = Session::code_options(&code)?;
+    let kinds = what_to_emit(&args.emit, args.output.as_deref(), &options.target)?;
+    let is_source = kinds.iter().any(|kind| kind.is_source()) || options.target.is_source_only();
+    if is_source {
+        options.target = options.target.for_source();
+    }
+    if let Some(apart) = &mut options.weights_apart {
+        let with = CompileArgs { code, emit: kinds.clone(), ..args.clone() };
+        apart.note = serde_json::to_string(&weights::flags(&with)).unwrap_or_default();
+    }
+    Ok((options, kinds))
+}
+
+fn import_of(args: &CompileArgs, session: &Session) -> ImportOptions {
+    ImportOptions {
+        outputs: args.only_output.clone(),
+        configuration: args.ranks.configuration.clone(),
+        ..session.import_options()
+    }
+}
+
+/// What flags mean for the code of a model.
+pub fn options_of(args: &CompileArgs, session: &Session, rank: Option<usize>) -> Result<Options> {
+    let (options, _) = code_of(args)?;
+    Ok(Options { import: import_of(args, session), rank, ..options })
+}
+
+impl CompileArgs {
+    /// Whether C is written.
+    pub fn is_source(&self) -> bool {
+        self.emit.contains(&Emit::C)
+    }
 }
 
 /// A listing at this place, which debuggers look for from the current folder on, as they do for sources of C.
@@ -233,11 +270,13 @@ impl Plan {
         if let Some(header) = &self.header {
             let outputs = outputs.insert(Outputs::beside(header)?);
             if options.target.is_source {
-                let text = progress.time("emit", || made.header(options))?;
-                text_into(outputs, header, &text)?;
+                let outline = progress.time("emit", || made.code()?.outline())?;
+                text_into(outputs, header, &outline.header)?;
+                self.write_weights(outputs, outline.weights_file.as_ref(), progress)?;
             } else {
                 let artifact = progress.time("emit", || made.code()?.artifact())?;
                 text_into(outputs, header, &artifact.header)?;
+                self.write_weights(outputs, artifact.weights_file.as_ref(), progress)?;
                 if let (Some(place), Some(text)) = (&self.listing, &artifact.listing) {
                     text_into(outputs, place, text)?;
                 }
@@ -301,6 +340,22 @@ impl Plan {
             output::write_bytes(depfile, depfile::text(&made, &session.read_files()).as_bytes())?;
         }
         progress.time("commit", || outputs.map_or(Ok(()), Outputs::commit))
+    }
+}
+
+impl Plan {
+    /// Writes the weights that are apart.
+    fn write_weights(
+        &self,
+        outputs: &mut Outputs,
+        weights: Option<&WeightsFile>,
+        progress: &mut Progress,
+    ) -> Result<()> {
+        let Some(place) = &self.weights else { return Ok(()) };
+        let Some(weights) = weights else {
+            return Err(usage(format!("{}: the model has no weights that could be apart", place.display())));
+        };
+        progress.time("weights", || outputs.write(place, &mut |file| weights.write(file)))
     }
 }
 

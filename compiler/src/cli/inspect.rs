@@ -4,6 +4,7 @@ use crate::cli::args::InspectArgs;
 use crate::cli::check::to_json;
 use crate::cli::report::facts::{self, Level};
 use crate::cli::session::{Problems, Progress, Session, one};
+use crate::cli::weights;
 use crate::{EntryFrontend, Frontend, Options};
 use onnxc_import as import;
 use onnxc_import::state;
@@ -234,6 +235,10 @@ fn versions(session: &Session, options: &Options) -> Result<VersionsReport, Prob
 }
 
 pub fn run(args: &InspectArgs) -> Result<(), Problems> {
+    if weights::is_file(&args.model.model) {
+        say!("{}", weights::describe(&args.model.model).map_err(one)?.trim_end());
+        return Ok(());
+    }
     let session = Session::open(&args.model).map_err(one)?;
     let mut options = session.options(&args.code, "model").map_err(one)?;
     options.import.configuration.clone_from(&args.ranks.configuration);
@@ -398,7 +403,7 @@ fn made_of(graph: &Graph, value: ValueId) -> Option<i64> {
         Def::Const(Constant::Deferred { inputs, .. }) => {
             inputs.iter().filter_map(|&input| made_of(graph, input)).max()
         }
-        Def::Const(Constant::Data(_)) => graph.ty(value).bytes().as_const(),
+        Def::Const(Constant::Data(_) | Constant::Apart(_)) => graph.ty(value).bytes().as_const(),
         _ => None,
     }
 }

@@ -36,6 +36,7 @@ mod train_graph;
 pub mod values;
 pub mod verify;
 mod web;
+mod weights;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -89,6 +90,7 @@ fn command() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Inspect(args) => inspect::run(&args).map(|()| true),
         Command::Run(args) => run::run(&args).map(|()| true),
+        Command::Weights(args) => weights::run(&args).map(|()| true),
         Command::TrainGraph(args) => train_graph::run(&args).map(|()| true),
         Command::Shard(args) => shard::run(&args).map(|()| true),
         Command::Verify(args) => verify::run(&args),

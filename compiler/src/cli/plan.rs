@@ -27,6 +27,8 @@ pub struct Plan {
     pub listing: Option<PathBuf>,
     /// What runs a module of WebAssembly: an ES module and its types.
     pub script: Option<Script>,
+    /// The file of weights that are apart, where code is written.
+    pub weights: Option<PathBuf>,
 }
 
 /// The ES module beside a module of WebAssembly.
@@ -108,7 +110,8 @@ impl Plan {
             (Some(None), Some(object)) => Some(object.with_extension("lst")),
         };
         let script = jobs.iter().find(|job| job.emit == Emit::Wasm).map(|job| Script::beside(&job.place));
-        Ok(Plan { jobs, header, depfile, listing, script })
+        let weights = args.code.weights_file.clone().filter(|_| jobs.iter().any(|job| has_header(job.emit)));
+        Ok(Plan { jobs, header, depfile, listing, script, weights })
     }
 
     /// Prefix of the symbols: the name of the file that is machine code, or of the first one.
@@ -125,7 +128,7 @@ impl Plan {
     pub fn files(&self) -> Vec<PathBuf> {
         let places = self.jobs.iter().map(|job| &job.place).filter(|place| **place != Path::new("-"));
         let scripts = self.script.iter().flat_map(|script| [&script.types, &script.module]);
-        let beside = self.depfile.iter().chain(&self.listing).chain(&self.header);
+        let beside = self.depfile.iter().chain(&self.listing).chain(&self.weights).chain(&self.header);
         beside.chain(scripts).chain(places).cloned().collect()
     }
 }

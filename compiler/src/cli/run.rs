@@ -22,6 +22,7 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
     let asked = !(args.sizes.sizes.is_empty() && args.sizes.fill.is_empty());
     let random = args.random.or(asked.then_some(0));
     let mut session = Session::open(&args.model).map_err(one)?;
+    session.use_weights(args.code.weights_file.as_deref());
     let given = args.data.as_deref().map_or(Given::Files(&args.inputs), Given::Folder);
     shapes::from_data(&mut session, &given).map_err(one)?;
     let options = native_options(&session, &args.code).map_err(one)?;

@@ -3,11 +3,11 @@
 use crate::cli::args::{CodeArgs, ModelArgs};
 use crate::cli::functions::Functions;
 use crate::cli::progress::Line;
-use crate::cli::{NESTING, note, output};
+use crate::cli::{NESTING, note, output, weights};
 use crate::files::external::ExternalFiles;
 use crate::files::{Mapped, io_error};
 use crate::native::{self, Models};
-use crate::{Compiled, CompiledEntry, Counter, Frontend, Observer, Options};
+use crate::{Compiled, CompiledEntry, Counter, Frontend, Observer, Options, WeightsApart};
 use bytes::Bytes;
 use onnxc_backend::codegen::kernels::Kernels;
 use onnxc_import as import;
@@ -106,6 +106,8 @@ pub struct Session {
     flag_shapes: usize,
     /// Those that compute operators of the user's.
     functions: Functions,
+    /// See [`Session::weights`].
+    weights: Option<PathBuf>,
 }
 
 impl Session {
@@ -133,6 +135,7 @@ impl Session {
             },
             flag_shapes,
             functions,
+            weights: None,
         })
     }
 
@@ -191,6 +194,10 @@ impl Session {
             trace: !code.no_trace && goal == Goal::Speed,
             unwind: !code.no_unwind && goal == Goal::Speed,
             listing: None,
+            weights_apart: code
+                .weights_file
+                .as_ref()
+                .map(|_| WeightsApart { least: code.weights_from, ..WeightsApart::default() }),
         })
     }
 
@@ -246,7 +253,17 @@ impl Session {
     pub fn load(&self, options: &Options) -> std::result::Result<Loaded, Problems> {
         let start = Instant::now();
         let compiled = self.compile(options, &mut Progress::new(false, false, vec![]))?;
-        Loaded::with(compiled, &self.functions, start).map_err(one)
+        Loaded::with_weights(compiled, (&self.functions, self.weights.as_deref()), start).map_err(one)
+    }
+
+    /// The file of weights that runs use, of a model that has them apart.
+    pub fn weights(&self) -> Option<&Path> {
+        self.weights.as_deref()
+    }
+
+    /// See [`Session::weights`].
+    pub fn use_weights(&mut self, file: Option<&Path>) {
+        self.weights = file.map(Path::to_path_buf);
     }
 }
 
@@ -273,7 +290,9 @@ const NAME: &str = "model";
 /// Options for a model that runs in this process: its own machine's target, unless one is named.
 pub fn native_options(session: &Session, code: &CodeArgs) -> Result<Options> {
     let mut code = code.clone();
-    if code.mcpu.is_none() && code.target.is_none() && code.levels.is_none() {
+    if let Some(file) = &code.weights_file {
+        code = weights::recorded(file)?.code;
+    } else if code.mcpu.is_none() && code.target.is_none() && code.levels.is_none() {
         code.mcpu = Some("native".to_string());
     }
     let options = session.options(&code, NAME)?;
@@ -322,6 +341,15 @@ impl Loaded {
 
     /// [`Loaded::new`] of a model that calls functions of the user's.
     pub fn with(compiled: Compiled, functions: &Functions, start: Instant) -> Result<Loaded> {
+        Loaded::with_weights(compiled, (functions, None), start)
+    }
+
+    /// [`Loaded::with`] with the weights of this file, in place of the model's own, where they are apart.
+    pub fn with_weights(
+        compiled: Compiled,
+        (functions, weights): (&Functions, Option<&Path>),
+        start: Instant,
+    ) -> Result<Loaded> {
         let entries = compiled.entries.iter().map(|entry| &*entry.graph);
         let called = external::functions(entries.chain([&*compiled.graph]));
         if let (Some(symbol), []) = (called.keys().next(), functions.libraries()) {
@@ -333,6 +361,11 @@ impl Loaded {
         let (object, library) = (folder.path().join("model.o"), folder.path().join("model.so"));
         let artifact = compiled.artifact()?;
         let (steps, stats) = (artifact.steps.clone(), artifact.stats);
+        let own = folder.path().join("model.weights");
+        if let (Some(file), None) = (&artifact.weights_file, weights) {
+            file.write(File::create(&own).map_err(|error| temporary_error(&error))?)?;
+        }
+        let weights = artifact.weights_file.is_some().then(|| weights.unwrap_or(&own));
         let mut file = File::create(&object).map_err(|error| temporary_error(&error))?;
         artifact.write_object(&mut file)?;
         let object_bytes = file.metadata().map_err(|error| temporary_error(&error))?.len();
@@ -341,9 +374,12 @@ impl Loaded {
         std::fs::remove_file(&object).map_err(|error| temporary_error(&error))?;
         let start = Instant::now();
         let shown = library.display().to_string();
-        let models = Models::load(&library)
+        let mut models = Models::load(&library)
             .map_err(|error| error.reworded(|message| message.replace(&shown, "the linked model")))?;
         models.get(NAME)?;
+        if let Some(weights) = weights {
+            models.use_weights(NAME, weights)?;
+        }
         let entries = compiled.entries.into_iter();
         let entries =
             entries.map(|CompiledEntry { suffix, role, graph, .. }| LoadedEntry { suffix, role, graph });

@@ -29,7 +29,8 @@ struct Epoch {
 }
 
 pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
-    let session = Session::open(&args.model).map_err(one)?;
+    let mut session = Session::open(&args.model).map_err(one)?;
+    session.use_weights(args.code.weights_file.as_deref());
     let mut options = native_options(&session, &args.code).map_err(one)?;
     options.import.training = true;
     let loaded = session.load(&options)?;

@@ -23,6 +23,7 @@ pub fn run(args: &VerifyArgs) -> std::result::Result<bool, Problems> {
         return bisect::run(args);
     }
     let mut session = Session::open(&args.model).map_err(one)?;
+    session.use_weights(args.code.weights_file.as_deref());
     let sets = match &args.data {
         Some(folder) => vec![folder.clone()],
         None => data::test_sets(session.folder()),
@@ -151,7 +152,8 @@ fn per_node(
         Frontend { graph, program, notes: imported.notes, warnings: imported.warnings, entries: vec![] };
     let compiled = crate::backend(frontend, options, &mut progress).map_err(one)?;
     drop(progress);
-    let loaded = Loaded::with(compiled, session.functions(), start).map_err(one)?;
+    let loaded =
+        Loaded::with_weights(compiled, (session.functions(), session.weights()), start).map_err(one)?;
     let mut good = true;
     for set in sets {
         good &= per_node_set(&imported.graph, &named, &loaded, set, args).map_err(one)?;

@@ -24,7 +24,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    fn new(status: Status, message: impl Into<String>) -> Refusal {
+    pub(crate) fn new(status: Status, message: impl Into<String>) -> Refusal {
         Refusal { status, message: message.into() }
     }
 }
@@ -41,7 +41,7 @@ impl std::error::Error for Refusal {}
 ///
 /// # Safety
 /// `message` is null, or has `capacity` bytes.
-unsafe fn report(result: Result<(), Refusal>, message: *mut c_char, capacity: usize) -> Status {
+pub(crate) unsafe fn report(result: Result<(), Refusal>, message: *mut c_char, capacity: usize) -> Status {
     let Err(refusal) = result else { return Status::OK };
     if !message.is_null() && capacity > 0 {
         let text = refusal.message.as_bytes();

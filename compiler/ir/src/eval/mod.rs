@@ -42,7 +42,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::claim::Operand;
-use crate::graph::{Constant, DType, Def, Dim, Graph, MapFn, Op, Tensor, TensorType, ValueId};
+use crate::graph::{Constant, DType, Def, Dim, Graph, MapFn, Op, Tensor, TensorType, ValueId, Weight};
 use crate::infer::infer;
 
 fn internal<T>(message: String) -> Result<T> {
@@ -158,7 +158,7 @@ fn iota(shape: &[usize], axis: usize) -> Result<Tensor> {
 /// The data of a constant value, computed now if it is deferred. Intermediate results live only until
 /// the last of their uses is computed.
 pub fn constant(graph: &Graph, value: ValueId) -> Result<Tensor> {
-    if let Some(tensor) = graph.constant_data(value) {
+    if let Some(tensor) = present(graph, value) {
         return Ok(tensor.clone());
     }
     let order = deferred_order(graph, value)?;
@@ -173,7 +173,7 @@ pub fn constant(graph: &Graph, value: ValueId) -> Result<Tensor> {
         let (op, inputs) = deferred(graph, at)?;
         let mut operands = Vec::with_capacity(inputs.len());
         for input in inputs {
-            match graph.constant_data(*input).or_else(|| done.get(input)) {
+            match present(graph, *input).or_else(|| done.get(input)) {
                 Some(tensor) => operands.push(tensor),
                 None => return internal(format!("constant {at} needs {input}, which is none")),
             }
@@ -194,6 +194,14 @@ pub fn constant(graph: &Graph, value: ValueId) -> Result<Tensor> {
     match done.remove(&value) {
         Some(tensor) => Ok(tensor),
         None => internal(format!("{value} is not a constant")),
+    }
+}
+
+/// The data of a constant that is not deferred.
+fn present(graph: &Graph, value: ValueId) -> Option<&Tensor> {
+    match &graph.values[value].def {
+        Def::Const(Constant::Data(tensor) | Constant::Apart(Weight { tensor, .. })) => Some(tensor),
+        _ => None,
     }
 }
 
@@ -231,7 +239,7 @@ fn deferred_order(graph: &Graph, value: ValueId) -> Result<Vec<ValueId>> {
         marks.insert(at, Mark::Open);
         stack.push((at, true));
         for &input in inputs {
-            if graph.values.get(input).is_none() || graph.constant_data(input).is_none() {
+            if graph.values.get(input).is_none() || present(graph, input).is_none() {
                 stack.push((input, false));
             }
         }

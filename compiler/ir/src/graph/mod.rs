@@ -4,6 +4,7 @@
 //! the live nodes. Passes change nodes in place and rebuild `order`; dead nodes simply leave it. This module
 //! holds the data structure and its text form. It knows no ONNX operator.
 
+pub mod apart;
 pub mod arrangement;
 mod assumption;
 pub mod axes;
@@ -41,6 +42,7 @@ use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::scalar::UnaryFn;
 
+pub use apart::Weight;
 pub use assumption::{Assumption, Assumptions, Relation, Requirement};
 pub use call::Call;
 pub use claim::Claim;
@@ -176,6 +178,8 @@ pub enum Constant {
         op: Arc<Op>,
         inputs: Vec<ValueId>,
     },
+    /// A weight that lies apart from the code: see [`apart`].
+    Apart(Weight),
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -431,7 +435,7 @@ impl Graph {
         matches!(self.values[value].def, Def::Const(_))
     }
 
-    /// The data of a constant that is not deferred.
+    /// The data of a constant that is not deferred, and that code may depend on.
     pub fn constant_data(&self, value: ValueId) -> Option<&Tensor> {
         match &self.values[value].def {
             Def::Const(Constant::Data(tensor)) => Some(tensor),

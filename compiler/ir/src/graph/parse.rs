@@ -13,6 +13,7 @@
 //! statement = results "=" op ":" type [known] ("," type [known])* ["@" origin]
 //!           | VALUE [STRING] "=" "const" tensor [known]
 //!           | VALUE [STRING] "=" "const" op ":" type [known]      deferred
+//!           | VALUE [STRING] "=" "const" "apart" INDEX tensor     a weight apart from the code: see `graph::apart`
 //! results   = VALUE [STRING] ("," VALUE [STRING])*
 //! return    = "return" [output ("," output)*]
 //! output    = VALUE STRING ["rank" dim "from" INDEX]    the rank where only the run decides it, and the least that it may be
@@ -50,7 +51,7 @@ use crate::graph::dim::Sym;
 use crate::graph::{
     AnyRank, Assumption, Claim, Constant, DType, DataSymbol, Def, Dim, Graph, Growth, Input, Node, NodeId,
     Origin, OriginId, Panels, Rank, Relation, Requirement, State, Strings, Symbol, Tensor, TensorType, Value,
-    ValueId, strings::share,
+    ValueId, Weight, strings::share,
 };
 use lexer::Token;
 pub use parts::Parser;
@@ -377,6 +378,13 @@ impl Parser<'_> {
                 known: self.known(tensor.known_elements())?,
                 def: Def::Const(Constant::Data(tensor)),
             }
+        } else if self.lexer.eat_keyword("apart")? {
+            let number = self.index()? as u32;
+            let tensor = self.tensor()?;
+            let shape = tensor.shape.iter().map(|&size| Dim::from(size)).collect();
+            let ty = TensorType::new(tensor.dtype, shape);
+            let def = Def::Const(Constant::Apart(Weight { number, tensor }));
+            Value { name, ty, known: self.known(None)?, def }
         } else {
             let (op, inputs) = self.operation(draft)?;
             self.lexer.punct(":")?;

@@ -3,6 +3,7 @@
 //! Two styles: [`to_text`] is complete and parses back to the same graph; `Display` is for people and
 //! replaces the data of large constants by a hash of it.
 
+use std::collections::HashMap;
 use std::fmt::{self, Write};
 
 use crate::graph::data::Says;
@@ -12,13 +13,54 @@ use crate::graph::{
     Tensor, TensorType, Value, ValueId,
 };
 
+/// What code that is made of a graph depends on: its text without names of values and nodes, and without the data of weights that
+/// lie apart. Each line is followed by what messages call it, such as the name of a weight or a node.
+pub fn structure(graph: &Graph) -> Vec<(String, String)> {
+    let mut out = String::new();
+    let mut printer = Printer { out: &mut out, style: Style::Structure };
+    printer.graph(graph, 0).expect("writing to a string cannot fail");
+    let mut numbers = HashMap::new();
+    let mut lines = vec![];
+    for line in out.lines() {
+        let (text, label) = line.split_once(LABEL).unwrap_or((line, ""));
+        lines.push((renumbered(text, &mut numbers), label.to_string()));
+    }
+    lines
+}
+
+/// Between a line of [`structure`] and its label.
+const LABEL: char = '\t';
+
+/// The text with values numbered in the order in which they are named: the numbers that passes give depend on what they tried.
+fn renumbered<'t>(text: &'t str, numbers: &mut HashMap<&'t str, usize>) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut rest, mut quoted, mut last) = (text, false, ' ');
+    while let Some(first) = rest.chars().next() {
+        let is_name = first == 'v' && !quoted && !(last.is_alphanumeric() || last == '_');
+        let length = rest.bytes().skip(1).take_while(u8::is_ascii_digit).count() + 1;
+        if is_name && length > 1 {
+            let count = numbers.len();
+            let number = numbers.entry(&rest[..length]).or_insert(count);
+            let _ = write!(out, "v{number}");
+            (rest, last) = (&rest[length..], '0');
+            continue;
+        }
+        quoted ^= first == '"' && last != '\\';
+        out.push(first);
+        // Two backslashes are one character, which escapes nothing.
+        last = if first == '\\' && last == '\\' { ' ' } else { first };
+        rest = &rest[first.len_utf8()..];
+    }
+    out
+}
+
 /// Constants of up to this many elements are written as numbers.
 const INLINE: usize = 16;
 
 /// The complete text of a graph. Values that nothing live uses are left out.
 pub fn to_text(graph: &Graph) -> String {
     let mut out = String::new();
-    let mut printer = Printer { out: &mut out, full: true };
+    let mut printer = Printer { out: &mut out, style: Style::Full };
     printer.graph(graph, 0).expect("writing to a string cannot fail");
     out
 }
@@ -26,19 +68,30 @@ pub fn to_text(graph: &Graph) -> String {
 /// For people: large constants as `#` and a hash of their data.
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Printer { out: f, full: false }.graph(self, 0)
+        Printer { out: f, style: Style::Short }.graph(self, 0)
     }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Style {
+    /// Parses back.
+    Full,
+    /// With hashes of large constants.
+    Short,
+    /// See [`structure`].
+    Structure,
 }
 
 struct Printer<'a> {
     out: &'a mut dyn Write,
-    full: bool,
+    style: Style,
 }
 
 impl Printer<'_> {
     fn graph(&mut self, graph: &Graph, depth: usize) -> fmt::Result {
         let indent = "  ".repeat(depth);
-        writeln!(self.out, "graph {:?} {{", graph.name)?;
+        let name = if self.style == Style::Structure { "" } else { graph.name.as_str() };
+        writeln!(self.out, "graph {name:?} {{")?;
         let live = graph.live_data_symbols();
         for (sym, symbol) in graph.symbols.iter() {
             write!(self.out, "{indent}  symbol {sym} {:?}", symbol.name)?;
@@ -50,7 +103,7 @@ impl Printer<'_> {
                 if let Some(bound) = &data.bound {
                     write!(self.out, " <= {bound}")?;
                 }
-                match &data.says {
+                match data.says.as_ref().filter(|_| self.style != Style::Structure) {
                     Some(Says::Name(name)) => write!(self.out, " named {name:?}")?,
                     Some(Says::Text(text)) => write!(self.out, " says {text:?}")?,
                     None => {}
@@ -58,14 +111,14 @@ impl Printer<'_> {
             }
             writeln!(self.out)?;
         }
-        for (key, value) in &graph.metadata {
+        for (key, value) in graph.metadata.iter().filter(|_| self.style != Style::Structure) {
             writeln!(self.out, "{indent}  metadata {key:?} {value:?}")?;
         }
         for Assumption { requirement: Requirement { left, relation, right }, node, claim } in
             graph.assumptions.iter()
         {
             write!(self.out, "{indent}  assume {left} {relation} {right}")?;
-            if !(node.is_empty() && claim.text.is_empty()) {
+            if self.style != Style::Structure && !(node.is_empty() && claim.text.is_empty()) {
                 write!(self.out, " {node:?} {:?}", claim.text)?;
                 claim.values.iter().try_for_each(|value| write!(self.out, ", {value}"))?;
             }
@@ -85,7 +138,7 @@ impl Printer<'_> {
         for input in &graph.inputs {
             let value = &graph.values[input.value];
             write!(self.out, "{indent}  input {} {:?}", input.value, input.name)?;
-            if value.name != input.name {
+            if value.name != input.name && self.style != Style::Structure {
                 write!(self.out, " named {:?}", value.name)?;
             }
             write!(self.out, " : {}", value.ty)?;
@@ -156,8 +209,17 @@ impl Printer<'_> {
         node: &Node,
         named: &mut cranelift_entity::EntitySet<crate::graph::OriginId>,
     ) -> fmt::Result {
+        let origin = graph.origins.get(node.origin);
+        if self.style == Style::Structure {
+            return match origin {
+                Some(origin) => {
+                    write!(self.out, "{LABEL}node `{}` ({})", line(&origin.name), line(&origin.op_type))
+                }
+                None => Ok(()),
+            };
+        }
         write!(self.out, " @{}", node.origin)?;
-        match graph.origins.get(node.origin) {
+        match origin {
             Some(origin) if named.insert(node.origin) => {
                 write!(self.out, "({} {:?} {:?})", origin.index, origin.op_type, origin.name)
             }
@@ -167,6 +229,7 @@ impl Printer<'_> {
 
     fn defined(&mut self, graph: &Graph, value: ValueId) -> fmt::Result {
         match graph.values[value].name.as_str() {
+            _ if self.style == Style::Structure => write!(self.out, "{value}"),
             "" => write!(self.out, "{value}"),
             name => write!(self.out, "{value} {name:?}"),
         }
@@ -203,8 +266,20 @@ impl Printer<'_> {
                     self.application(op, inputs, depth)?;
                     write!(self.out, " : {}", graph.ty(value))?;
                 }
+                Constant::Apart(weight) => {
+                    write!(self.out, "apart ")?;
+                    if self.style == Style::Structure {
+                        write!(self.out, "{}", graph.ty(value))?;
+                    } else {
+                        write!(self.out, "{} ", weight.number)?;
+                        self.tensor(&weight.tensor)?;
+                    }
+                }
             }
             self.known(&graph.values[value])?;
+            if self.style == Style::Structure && !graph.values[value].name.is_empty() {
+                write!(self.out, "{LABEL}`{}`", line(&graph.values[value].name))?;
+            }
             writeln!(self.out)?;
         }
         Ok(())
@@ -255,7 +330,7 @@ impl Printer<'_> {
         {
             return write!(self.out, "[{}]", numbers.join(", "));
         }
-        if !self.full {
+        if self.style != Style::Full {
             return write!(self.out, "#{:016x}", fnv1a(&tensor.data));
         }
         write!(self.out, "0x")?;
@@ -300,6 +375,11 @@ pub fn numbers(tensor: &Tensor) -> Option<Vec<String>> {
         }
         _ => None,
     }
+}
+
+/// A name on one line, without what ends a line of [`structure`].
+fn line(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// The FNV-1a hash: stable over machines and versions, so dumps can be compared.

@@ -11,6 +11,7 @@ use crate::host::abi::ABI_VERSION;
 use crate::host::lower::layout::{Plan, bound_symbols};
 use crate::host::lower::state;
 use onnxc_ir::graph::{AnyRank, DType, Graph, Part, Sym, TensorType};
+use onnxc_runtime_support::weights;
 use onnxc_schedule::ALIGN;
 
 /// Offsets of the fields in `struct onnxc_model` that the linker fills.
@@ -87,9 +88,14 @@ pub(super) fn build(graph: &Graph, plan: &Plan, name: &str, (order, room): (Endi
     let names: Vec<i32> = symbols.iter().map(|&sym| block.string(&graph.symbols[sym].name)).collect();
     let symbols_at = block.ints(&names);
     let mut metadata = vec![];
-    for (key, value) in &graph.metadata {
+    let own = plan.apart.iter().flat_map(|apart| {
+        let layout = weights::hex(weights::words(&apart.layout));
+        [(weights::LAYOUT_KEY, layout), (weights::BYTES_KEY, apart.bytes.to_string())]
+    });
+    let entries = graph.metadata.iter().map(|(key, value)| (key.as_str(), value.clone())).chain(own);
+    for (key, value) in entries {
         metadata.push(block.string(key));
-        metadata.push(block.string(value));
+        metadata.push(block.string(&value));
     }
     let metadata_at = block.ints(&metadata);
 
@@ -99,7 +105,7 @@ pub(super) fn build(graph: &Graph, plan: &Plan, name: &str, (order, room): (Endi
         (field::INPUT_COUNT, inputs.len() as i32),
         (field::OUTPUT_COUNT, outputs.len() as i32),
         (field::SYMBOL_COUNT, names.len() as i32),
-        (field::METADATA_COUNT, graph.metadata.len() as i32),
+        (field::METADATA_COUNT, metadata.len() as i32 / 2),
         (field::INPUTS, inputs_at),
         (field::OUTPUTS, outputs_at),
         (field::SYMBOLS, symbols_at),

@@ -47,7 +47,7 @@ pub(super) fn text<'g>(programs: impl Iterator<Item = Described<'g>>) -> String 
         }
         out.prologue(graph, name, &ports);
         out.sizes(plan, &ports);
-        out.prototypes(name, plan.state.is_some());
+        out.prototypes(name, plan);
         out.by_symbols(graph, name, "workspace");
         if plan.state.is_some() && is_own {
             out.by_symbols(graph, name, "state_bytes");
@@ -58,7 +58,7 @@ pub(super) fn text<'g>(programs: impl Iterator<Item = Described<'g>>) -> String 
             port.ty.dtype != DType::Str && port.any_rank.is_none() && port.ty.static_shape().is_some()
         };
         if ports.iter().all(is_static) && plan.workspace.is_const() {
-            out.predict(name, &ports);
+            out.predict(name, &ports, plan.apart.is_some());
         }
         text = out.text;
     }
@@ -312,7 +312,8 @@ impl Out {
         self.line("");
     }
 
-    fn prototypes(&mut self, name: &str, has_state: bool) {
+    fn prototypes(&mut self, name: &str, plan: &Plan) {
+        let has_state = plan.state.is_some();
         self.line("/* The constant description of the model. Never NULL. */");
         self.line(&format!("const onnxc_model *{name}_model(void);\n"));
         self.line("/* Bytes of workspace for these values of the model's symbols, or minus a status. */");
@@ -325,6 +326,15 @@ impl Out {
             self.line("/* Empties a state block of this size; see onnxc_state_reset_fn. */");
             self.line(&format!(
                 "int32_t {name}_state_reset(void *state, size_t bytes, const int64_t *symbols, size_t count);\n"
+            ));
+        }
+        if let Some(apart) = plan.apart.as_ref().filter(|_| self.is_own) {
+            self.line("/* Bytes that runs need of a file of weights, which the options have. */");
+            self.define("WEIGHTS_BYTES", apart.bytes);
+            self.line("\n/* Checks a file of weights in memory and has runs with these options use it; see onnxc_weights_bind. */");
+            self.line(&format!(
+                "static inline int32_t {name}_bind_weights(onnxc_options *options, const void *data, size_t bytes) {{\n    \
+                 return onnxc_weights_bind({name}_model(), data, bytes, options);\n}}\n"
             ));
         }
         self.line("/* Runs the model; see onnxc_run_fn. Re-entrant. */");
@@ -379,13 +389,17 @@ impl Out {
     }
 
     /// A run with one parameter per tensor.
-    fn predict(&mut self, name: &str, ports: &[Port<'_>]) {
+    fn predict(&mut self, name: &str, ports: &[Port<'_>], needs_options: bool) {
         let params: Vec<String> = ports.iter().map(parameter).collect();
         let upper = self.upper.clone();
         let run = run_symbol(name, self.is_own);
         self.line(&format!("/* {run} on these tensors; `workspace` has {upper}_WORKSPACE_BYTES bytes. */"));
         let params = params.iter().map(|param| format!("{param}, ")).collect::<String>();
-        self.line(&format!("static inline int32_t {name}_predict({params}void *workspace) {{"));
+        let (own, options) = match needs_options {
+            true => (", const onnxc_options *options", "options"),
+            false => ("", "NULL"),
+        };
+        self.line(&format!("static inline int32_t {name}_predict({params}void *workspace{own}) {{"));
         for (kind, array) in [("INPUT", "onnxc_inputs"), ("OUTPUT", "onnxc_outputs")] {
             let ports: Vec<&Port<'_>> = ports.iter().filter(|port| port.kind == kind).collect();
             for (at, port) in ports.iter().enumerate().filter(|(_, port)| port.ty.rank() > 0) {
@@ -409,7 +423,7 @@ impl Out {
         }
         let count = |kind: &str| ports.iter().filter(|port| port.kind == kind).count();
         self.line(&format!(
-            "    return {run}({}, {}, {}, {}, workspace, {upper}_WORKSPACE_BYTES, NULL);\n}}\n",
+            "    return {run}({}, {}, {}, {}, workspace, {upper}_WORKSPACE_BYTES, {options});\n}}\n",
             if count("INPUT") > 0 { "onnxc_inputs" } else { "NULL" },
             count("INPUT"),
             if count("OUTPUT") > 0 { "onnxc_outputs" } else { "NULL" },

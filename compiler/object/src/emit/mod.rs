@@ -4,6 +4,7 @@
 //! `descriptor` is the constant description of the model, `object` holds the file under construction, and `shared` makes a shared
 //! library of an object where no linker is needed. Nothing here knows an operator; kernels come as bytes.
 
+pub mod apart;
 mod copy;
 mod data;
 mod descriptor;
@@ -27,6 +28,7 @@ use cranelift_entity::PrimaryMap;
 use cranelift_module::FuncId;
 use target_lexicon::{BinaryFormat, Endianness};
 
+use crate::emit::apart::Layout;
 use crate::emit::lines::Lines;
 use crate::emit::write::Symbols;
 use crate::host;
@@ -38,6 +40,7 @@ use onnxc_ir::graph::{DType, Graph};
 use onnxc_machine::target::Target;
 use onnxc_schedule::Program;
 
+pub use crate::emit::apart::WeightsFile;
 pub use crate::emit::lines::Listing;
 pub use crate::host::StepInfo;
 pub use crate::host::lower::layout::bound_symbols;
@@ -55,11 +58,16 @@ pub struct Options {
     pub unwind: bool,
     /// See [`onnxc::Options::listing`].
     pub listing: Option<Listing>,
+    /// How the model is compiled, as far as the layout of weights that are apart depends on it: lines of a text.
+    pub settings: String,
+    /// A note that their file keeps, on one line.
+    pub note: String,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { name: String::new(), profile: false, trace: true, unwind: true, listing: None }
+        let (name, settings, note) = Default::default();
+        Options { name, profile: false, trace: true, unwind: true, listing: None, settings, note }
     }
 }
 
@@ -69,6 +77,8 @@ pub struct Stats {
     pub code_bytes: u64,
     pub kernel_bytes: u64,
     pub weight_bytes: u64,
+    /// Of those that are apart: the bytes of their file that runs need.
+    pub apart_bytes: u64,
     /// Stack of a run, without what the caller's functions and the C library's take.
     pub stack_bytes: u32,
     /// Workspace of one run, where it does not depend on the inputs.
@@ -86,6 +96,8 @@ pub struct Artifact {
     pub listing: Option<String>,
     pub stats: Stats,
     pub steps: Vec<StepInfo>,
+    /// The weights that are apart.
+    pub weights_file: Option<WeightsFile>,
     object: object::Finished,
     weights: Vec<weights::Part>,
 }
@@ -116,7 +128,14 @@ pub fn lower<'g>(
     kernels: &'g Kernels,
     options: &Options,
 ) -> Result<Lowered<'g>> {
-    lower_named(graph, program, kernels, (&symbol_prefix(graph, options), options), None)
+    let name = symbol_prefix(graph, options);
+    let lower = |layout| lower_named(graph, program, kernels, (&name, options), (None, layout));
+    if !graph.has_weights_apart() {
+        return lower(None);
+    }
+    let first = lower(Some([0; 32]))?;
+    let layout = Layout::new(&options.settings, &[(graph, &first.plan)])?;
+    lower(Some(layout.digest))
 }
 
 fn symbol_prefix(graph: &Graph, options: &Options) -> String {
@@ -128,7 +147,7 @@ fn lower_named<'g>(
     program: &'g Program,
     kernels: &'g Kernels,
     (name, options): (&str, &Options),
-    before: Option<Before<'_>>,
+    others: (Option<Before<'_>>, Option<[u8; 32]>),
 ) -> Result<Lowered<'g>> {
     for (at, input) in graph.inputs.iter().enumerate() {
         carried(&input.name, graph.input_ty(at).dtype, graph.packed_inputs.contains_key(&at))?;
@@ -137,7 +156,7 @@ fn lower_named<'g>(
         carried(name, graph.output_ty(at).dtype, graph.packed_outputs.contains_key(&at))?;
     }
     let calls = Calls { profile: options.profile, trace: options.trace };
-    host::lower::lower(graph, program, kernels, (name, calls), before)
+    host::lower::lower(graph, program, kernels, (name, calls), others)
 }
 
 /// The function that runs a program: `<name>_run` of the model's own, the name itself of another entry point.
@@ -145,11 +164,30 @@ fn run_symbol(name: &str, is_own: bool) -> String {
     if is_own { format!("{name}_run") } else { name.to_string() }
 }
 
-/// Lowers all programs of an object; gives the prefix of its symbols, too. `own` is the first.
+/// Lowers all programs of an object; gives the prefix of its symbols, and the layout of weights that are apart, too. `own` is the first.
 fn lower_all<'g>(
     own: &Source<'g>,
     programs: &[Source<'g>],
     options: &Options,
+) -> Result<(String, Vec<Lowered<'g>>, Option<Layout>)> {
+    if !programs.iter().any(|source| source.graph.has_weights_apart()) {
+        let (name, all) = lower_with(own, programs, options, None)?;
+        return Ok((name, all, None));
+    }
+    // What code checks of the layout is no part of it.
+    let (_, first) = lower_with(own, programs, options, Some([0; 32]))?;
+    let plans: Vec<(&Graph, &Plan)> =
+        programs.iter().zip(&first).map(|(source, lowered)| (&**source.graph, &lowered.plan)).collect();
+    let layout = Layout::new(&options.settings, &plans)?;
+    let (name, all) = lower_with(own, programs, options, Some(layout.digest))?;
+    Ok((name, all, Some(layout)))
+}
+
+fn lower_with<'g>(
+    own: &Source<'g>,
+    programs: &[Source<'g>],
+    options: &Options,
+    layout: Option<[u8; 32]>,
 ) -> Result<(String, Vec<Lowered<'g>>)> {
     let model = symbol_prefix(own.graph, options);
     let mut all: Vec<Lowered<'g>> = vec![];
@@ -159,9 +197,9 @@ fn lower_all<'g>(
             suffix => format!("{model}_{suffix}"),
         };
         let before = all.first().zip(all.last());
-        let before =
-            before.map(|(first, last)| Before { first: &first.plan, weight_bytes: last.plan.weight_bytes });
-        let lowered = lower_named(source.graph, source.program, source.kernels, (&name, options), before)?;
+        let before = before.map(|(first, last)| Before { first: &first.plan, last: &last.plan });
+        let others = (before, layout);
+        let lowered = lower_named(source.graph, source.program, source.kernels, (&name, options), others)?;
         if let Some(first) = all.first() {
             same_state((&first.plan, own.graph), (&lowered.plan, source))?;
         }
@@ -187,7 +225,7 @@ pub fn emit(programs: &[Source<'_>], target: &Target, options: &Options) -> Resu
     let Some(own) = programs.first() else {
         return Err(Error::internal(Stage::Emit, "an object without programs"));
     };
-    let (model, mut all) = lower_all(own, programs, options)?;
+    let (model, mut all, layout) = lower_all(own, programs, options)?;
     let weight_bytes = all.last().map_or(0, |last| last.plan.weight_bytes);
     let mut unit = object::Unit::new(&model, target, options.unwind)?;
     unit.declare_weights(weight_bytes)?;
@@ -253,19 +291,44 @@ pub fn emit(programs: &[Source<'_>], target: &Target, options: &Options) -> Resu
         code_bytes: object.code_bytes,
         kernel_bytes,
         weight_bytes,
+        apart_bytes: all.last().and_then(|last| last.plan.apart.as_ref()).map_or(0, |apart| apart.bytes),
         stack_bytes: object.stack_bytes,
         workspace_bytes: all[0].plan.workspace.as_const(),
     };
     let (header, needs_allocator) = interface(programs, &all);
     // Profiles are of the model's own program.
     let steps = std::mem::take(&mut all[0].steps);
-    let part = |(source, lowered): (&Source<'_>, Lowered<'_>)| weights::Part {
+    let part = |(source, lowered): (&Source<'_>, &mut Lowered<'_>)| weights::Part {
         graph: source.graph.clone(),
-        weights: lowered.plan.weights,
+        weights: std::mem::take(&mut lowered.plan.weights),
     };
-    let weights = programs.iter().zip(all).map(part).collect();
+    let weights = programs.iter().zip(&mut all).map(part).collect();
+    let order = target.byte_order()?;
+    let weights_file =
+        layout.map(|layout| weights_file((&model, &options.note), &layout, programs, all, order));
     let listing = lines.map(|lines| lines.text);
-    Ok(Artifact { name: model, needs_allocator, header, listing, stats, steps, object, weights })
+    Ok(Artifact {
+        name: model,
+        needs_allocator,
+        header,
+        listing,
+        stats,
+        steps,
+        weights_file,
+        object,
+        weights,
+    })
+}
+
+fn weights_file(
+    name: (&str, &str),
+    layout: &Layout,
+    programs: &[Source<'_>],
+    all: Vec<Lowered<'_>>,
+    order: Endianness,
+) -> WeightsFile {
+    let plans = programs.iter().zip(all).map(|(source, lowered)| (source.graph.clone(), lowered.plan));
+    WeightsFile::new(name, layout, plans.collect(), order)
 }
 
 /// Fails where a program would find its states elsewhere in the block than the first one: the block has a word for each symbol.

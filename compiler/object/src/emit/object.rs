@@ -53,7 +53,7 @@ const NEAR_BYTES: u64 = 1 << 30;
 const SHF_X86_64_LARGE: u64 = 0x1000_0000;
 
 /// Bytes of zeros at the start of the text data: the options of a caller that passes none.
-pub(super) const NO_OPTIONS_BYTES: usize = 128;
+pub(super) const NO_OPTIONS_BYTES: usize = 192;
 
 /// Offset in the text data of a word that is not 0, behind them: the flag of runs that are traced.
 pub(super) const SET_WORD: i64 = NO_OPTIONS_BYTES as i64;

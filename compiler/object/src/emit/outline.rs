@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use target_lexicon::Endianness;
 
+use crate::emit::apart::WeightsFile;
 use crate::emit::weights::{self, Part};
 use crate::emit::{Options, Source, descriptor, interface, lower_all, run_symbol};
 use crate::host::StepInfo;
@@ -31,6 +32,8 @@ pub struct Outline<'g> {
     /// The model's own first.
     pub programs: Vec<Outlined<'g>>,
     pub weight_bytes: u64,
+    /// The weights that are apart.
+    pub weights_file: Option<WeightsFile>,
     /// Where it does not depend on the inputs.
     pub workspace_bytes: Option<i64>,
     weights: Vec<Part>,
@@ -69,13 +72,13 @@ pub fn outline<'g>(programs: &[Source<'g>], order: Endianness, options: &Options
     let Some(own) = programs.first() else {
         return Err(Error::internal(Stage::Emit, "a model without programs"));
     };
-    let (name, all) = lower_all(own, programs, options)?;
+    let (name, all, layout) = lower_all(own, programs, options)?;
     let (header, needs_allocator) = interface(programs, &all);
     let weight_bytes = all.last().map_or(0, |last| last.plan.weight_bytes);
     let workspace_bytes = all[0].plan.workspace.as_const();
-    let (mut outlined, mut weights, mut steps) = (vec![], vec![], None);
+    let (mut outlined, mut weights, mut steps, mut plans) = (vec![], vec![], None, vec![]);
     for (source, lowered) in programs.iter().zip(all) {
-        let Lowered { program: host, plan, kernels, steps: own_steps } = lowered;
+        let Lowered { program: host, mut plan, kernels, steps: own_steps } = lowered;
         steps.get_or_insert(own_steps);
         let is_own = source.suffix.is_empty();
         let description = descriptor::build(source.graph, &plan, &host.name, (order, POINTER_BYTES));
@@ -97,10 +100,12 @@ pub fn outline<'g>(programs: &[Source<'g>], order: Endianness, options: &Options
                 public.insert(FunctionKind::StateReset, named("state_reset"));
             }
         }
-        weights.push(Part { graph: source.graph.clone(), weights: plan.weights });
+        weights.push(Part { graph: source.graph.clone(), weights: std::mem::take(&mut plan.weights) });
+        plans.push((source.graph.clone(), plan));
         outlined.push(Outlined { host, kernels, description, links, public });
     }
     let steps = steps.unwrap_or_default();
+    let weights_file = layout.map(|layout| WeightsFile::new((&name, &options.note), &layout, plans, order));
     Ok(Outline {
         name,
         needs_allocator,
@@ -108,6 +113,7 @@ pub fn outline<'g>(programs: &[Source<'g>], order: Endianness, options: &Options
         steps,
         programs: outlined,
         weight_bytes,
+        weights_file,
         workspace_bytes,
         weights,
     })

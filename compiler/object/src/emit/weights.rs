@@ -20,7 +20,7 @@ use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::{DType, Graph, NodeId};
 use onnxc_ir::interp;
 
-/// The constants of one program.
+/// The constants of one program, or those that lie apart.
 pub(super) struct Part {
     pub graph: Arc<Graph>,
     pub weights: Vec<Weight>,
@@ -65,7 +65,7 @@ fn map(bytes: u64) -> Result<MmapMut> {
     options.len(length).no_reserve_swap().map_anon().map_err(io_error)
 }
 
-fn io_error(error: io::Error) -> Error {
+pub(super) fn io_error(error: io::Error) -> Error {
     Error::new(Stage::Emit, Kind::Io, error.to_string())
 }
 
@@ -120,6 +120,25 @@ pub(super) fn each(parts: &[Part], visit: &mut dyn FnMut(&[u8]) -> Result<()>) -
                 return Err(Error::internal(Stage::Emit, message));
             }
             visit(&data)?;
+        }
+    }
+    Ok(())
+}
+
+/// Evaluates the constants of all programs, one at a time: their offsets, and their bytes in this order.
+pub(super) fn each_in_order(
+    parts: &[Part],
+    order: Endianness,
+    visit: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    for part in parts {
+        for weight in &part.weights {
+            let data = Contents::data(&part.graph, weight)?;
+            if data.len() as u64 != weight.bytes {
+                let message = format!("a constant of {} bytes has {}", weight.bytes, data.len());
+                return Err(Error::internal(Stage::Emit, message));
+            }
+            visit(weight.offset, &data.in_order(order))?;
         }
     }
     Ok(())
@@ -186,7 +205,7 @@ impl<W: Write> Substitute<'_, W> {
 }
 
 /// The graph that a path of bodies leads to.
-fn body<'g>(mut graph: &'g Graph, path: &[(NodeId, usize)]) -> Result<&'g Graph> {
+pub(super) fn body<'g>(mut graph: &'g Graph, path: &[(NodeId, usize)]) -> Result<&'g Graph> {
     for &(node, which) in path {
         let body = graph.nodes.get(node).and_then(|node| node.op.bodies().get(which));
         graph = body.ok_or_else(|| internal(format!("{node} has no body {which}")))?;

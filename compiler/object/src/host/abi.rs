@@ -35,9 +35,12 @@ pub mod status {
     pub const TIMEOUT: i32 = 24;
     pub const RANK_FAILED: i32 = 25;
     pub const EXCHANGE_FAILED: i32 = 26;
+    pub const NEEDS_WEIGHTS: i32 = 27;
+    pub const BAD_WEIGHTS: i32 = 28;
+    pub const OTHER_WEIGHTS: i32 = 29;
 
     /// Names in the text form of host programs: those of `onnxc.h` without the prefix.
-    pub const NAMES: [(i32, &str); 26] = [
+    pub const NAMES: [(i32, &str); 29] = [
         (OK, "OK"),
         (NULL_POINTER, "NULL_POINTER"),
         (BAD_COUNT, "BAD_COUNT"),
@@ -64,6 +67,9 @@ pub mod status {
         (TIMEOUT, "TIMEOUT"),
         (RANK_FAILED, "RANK_FAILED"),
         (EXCHANGE_FAILED, "EXCHANGE_FAILED"),
+        (NEEDS_WEIGHTS, "NEEDS_WEIGHTS"),
+        (BAD_WEIGHTS, "BAD_WEIGHTS"),
+        (OTHER_WEIGHTS, "OTHER_WEIGHTS"),
     ];
 }
 
@@ -94,13 +100,17 @@ pub mod options {
     pub const COMMUNICATOR: i64 = 104;
     pub const TRACE: i64 = 112;
     pub const TRACE_CONTEXT: i64 = 120;
-    pub const SIZE: i64 = 128;
+    pub const WEIGHTS: i64 = 128;
+    pub const WEIGHTS_BYTES: i64 = 136;
+    pub const SIZE: i64 = 144;
     /// Size of the struct's first version, without the fields from the seed on.
     pub const FIRST_SIZE: i64 = 96;
     /// The same of the second version, without the fields from the communicator on.
     pub const SECOND_SIZE: i64 = 104;
     /// The same of the third version, without the fields from the trace on.
     pub const THIRD_SIZE: i64 = 112;
+    /// The same of the fourth version, without the weights.
+    pub const FOURTH_SIZE: i64 = 128;
 }
 
 /// `onnxc_event`.
@@ -184,6 +194,8 @@ impl OptionsField {
             OptionsField::Release => options::RELEASE,
             OptionsField::Seed => options::SEED,
             OptionsField::Communicator => options::COMMUNICATOR,
+            OptionsField::Weights => options::WEIGHTS,
+            OptionsField::WeightsBytes => options::WEIGHTS_BYTES,
         }
     }
 }

@@ -283,6 +283,9 @@ pub enum OptionsField {
     Release,
     Seed,
     Communicator,
+    /// A file of weights, of a model that has them apart.
+    Weights,
+    WeightsBytes,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -36,13 +36,15 @@ pub(super) const COMPARES: [(Compare, &str); 7] = [
     (Compare::LtUnsigned, "lt_unsigned"),
 ];
 
-pub(super) const OPTIONS: [(OptionsField, &str); 6] = [
+pub(super) const OPTIONS: [(OptionsField, &str); 8] = [
     (OptionsField::StructSize, "struct_size"),
     (OptionsField::ParallelFor, "parallel_for"),
     (OptionsField::Allocate, "allocate"),
     (OptionsField::Release, "release"),
     (OptionsField::Seed, "seed"),
     (OptionsField::Communicator, "communicator"),
+    (OptionsField::Weights, "weights"),
+    (OptionsField::WeightsBytes, "weights_bytes"),
 ];
 
 pub(super) const TENSOR: [(TensorField, &str); 5] = [

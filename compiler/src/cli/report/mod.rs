@@ -20,6 +20,7 @@ use onnxc_ir::error::Result;
 pub fn run(args: &ReportArgs) -> std::result::Result<(), Problems> {
     bench::check(&args.measure).map_err(one)?;
     let mut session = Session::open(&args.model).map_err(one)?;
+    session.use_weights(args.code.weights_file.as_deref());
     bench::shapes_of_data(&mut session, &args.measure).map_err(one)?;
     let place = place(args, &session).map_err(one)?;
     let past = args.against.as_deref().map(against::Past::read).transpose().map_err(one)?;

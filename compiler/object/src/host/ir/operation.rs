@@ -96,7 +96,7 @@ impl Op {
 impl Place {
     pub fn ty(self) -> Type {
         match self {
-            Place::Options(OptionsField::StructSize | OptionsField::Seed)
+            Place::Options(OptionsField::StructSize | OptionsField::Seed | OptionsField::WeightsBytes)
             | Place::Tensor(_, TensorField::Bytes)
             | Place::Frame(_, FrameField::Level)
             | Place::Dim(..)

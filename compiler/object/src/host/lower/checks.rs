@@ -6,7 +6,7 @@ mod apart;
 use std::collections::{HashMap, HashSet};
 
 use crate::host::abi::{alignment, options, status};
-use crate::host::ir::{Binary, Compare, Condition, Operand, OptionsField, Place, Port, TensorField};
+use crate::host::ir::{Binary, Compare, Condition, Operand, OptionsField, Place, Port, TensorField, Type};
 use crate::host::lower::bind::assured;
 use crate::host::lower::builder::Builder;
 use crate::host::lower::layout::{Plan, Scope};
@@ -16,6 +16,7 @@ use crate::host::lower::text::value_text;
 use crate::host::message::{V, printable};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{DType, Dim, Graph, Sym, TensorType};
+use onnxc_runtime_support::weights::{self, word};
 use onnxc_schedule::{ALIGN, Step, Storage};
 
 pub(super) use apart::{Apart, Part};
@@ -70,7 +71,7 @@ impl<'c, 'p> Checks<'c, 'p> {
         let size = self.b.load(Place::Options(OptionsField::StructSize));
         let short = self.b.compare(Compare::LtUnsigned, size, options::SIZE);
         let mut short = short;
-        for known in [options::FIRST_SIZE, options::SECOND_SIZE, options::THIRD_SIZE] {
+        for known in [options::FIRST_SIZE, options::SECOND_SIZE, options::THIRD_SIZE, options::FOURTH_SIZE] {
             let other = self.b.compare(Compare::Ne, size, known);
             short = self.b.binary(Binary::And, short, other);
         }
@@ -79,6 +80,47 @@ impl<'c, 'p> Checks<'c, 'p> {
         let bad = self.b.binary(Binary::And, short, given);
         // The message buffer of such options cannot be trusted either.
         self.b.fail_if(bad, status::BAD_OPTIONS, "", &[]);
+    }
+
+    /// A model with its weights apart needs those of its own layout.
+    pub fn check_weights(&mut self, name: &str) {
+        let Some(apart) = &self.plan.apart else { return };
+        let (bytes, layout) = (apart.bytes as i64, apart.layout);
+        let none = format!("`{name}` has its weights in a file, and the options have none");
+        let size = self.b.load(Place::Options(OptionsField::StructSize));
+        let short = self.b.compare(Compare::LtUnsigned, size, options::SIZE);
+        self.b.fail_if(short, status::NEEDS_WEIGHTS, &none, &[]);
+        let data = self.b.load(Place::Options(OptionsField::Weights));
+        let null = self.b.compare(Compare::Eq, data, 0);
+        self.b.fail_if(null, status::NEEDS_WEIGHTS, &none, &[]);
+        let low = self.b.binary(Binary::And, data, ALIGN - 1);
+        let template = format!("the weights are not aligned to {V} bytes");
+        self.b.fail_if(low, status::MISALIGNED, &template, &[ALIGN.into()]);
+        let given = self.b.load(Place::Options(OptionsField::WeightsBytes));
+        // Not even a header can be read.
+        let template = format!("the weights have {V} bytes, and `{name}` needs {V}");
+        let short = self.b.compare(Compare::LtUnsigned, given, weights::HEADER_BYTES as i64);
+        self.b.fail_if(short, status::BAD_WEIGHTS, &template, &[given.into(), bytes.into()]);
+        let word = |b: &mut Builder, at: usize| b.load_at(Type::I64, data, 8 * at as i64);
+        for (at, wanted) in [(word::MAGIC, weights::MAGIC), (word::VERSION, weights::VERSION)] {
+            let found = word(self.b, at);
+            let other = self.b.compare(Compare::Ne, found, wanted as i64);
+            let template = "the weights are no file of weights of this version and byte order";
+            self.b.fail_if(other, status::BAD_WEIGHTS, template, &[]);
+        }
+        let number = word(self.b, word::NUMBER);
+        let wanted = weights::number(&layout) as i64;
+        let numbers = [number.into(), wanted.into()];
+        let other = format!(
+            "the weights have the layout number {V}, and `{name}` takes those with {V}: they are of another model or compilation"
+        );
+        for (at, wanted) in weights::words(&layout).into_iter().enumerate() {
+            let found = word(self.b, word::LAYOUT + at);
+            let differs = self.b.compare(Compare::Ne, found, wanted as i64);
+            self.b.fail_if(differs, status::OTHER_WEIGHTS, &other, &numbers);
+        }
+        let short = self.b.compare(Compare::LtUnsigned, given, bytes);
+        self.b.fail_if(short, status::BAD_WEIGHTS, &template, &[given.into(), bytes.into()]);
     }
 
     /// A model with values that only data size needs an allocator.

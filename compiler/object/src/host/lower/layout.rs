@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use cranelift_entity::{EntityRef, PrimaryMap};
 use onnxc_runtime_support::strings::STATE_BYTES;
+use onnxc_runtime_support::weights::HEADER_BYTES;
 
 use crate::host::abi::frame;
 use crate::host::ir::{Frame, FrameLayout, Pointers};
@@ -128,11 +129,31 @@ pub(crate) enum WeightSource {
     Strings,
 }
 
+/// Where a constant is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ConstantPlace {
+    /// At this offset of the object's own.
+    Inside(u64),
+    /// At this offset of the file of weights.
+    Apart(u64),
+}
+
+/// The constants of a program that lie apart.
+pub(crate) struct Apart {
+    /// Their offsets are those in the file.
+    pub weights: Vec<Weight>,
+    /// Where those of this program, and of those before it, end: what a run needs of the file.
+    pub bytes: u64,
+    /// The digest of what the layout of all programs depends on.
+    pub layout: [u8; 32],
+}
+
 #[derive(Default)]
 pub(crate) struct Plan {
     pub weights: Vec<Weight>,
     pub weight_bytes: u64,
-    offsets: HashMap<(usize, ValueId), u64>,
+    pub apart: Option<Apart>,
+    offsets: HashMap<(usize, ValueId), ConstantPlace>,
     /// Offset of the default of each input that has one, of those that callers give.
     pub defaults: Vec<Option<u64>>,
     /// Of each state that has an initial value.
@@ -163,13 +184,18 @@ pub(crate) struct Plan {
 #[derive(Clone, Copy)]
 pub(crate) struct Before<'p> {
     pub first: &'p Plan,
-    pub weight_bytes: u64,
+    pub last: &'p Plan,
 }
 
 impl Plan {
-    pub fn new(root: Scope<'_>, before: Option<Before<'_>>) -> Result<Plan> {
-        let weight_bytes = before.map_or(0, |before| before.weight_bytes);
-        let mut plan = Plan { symbols: root.graph.symbols.len(), weight_bytes, ..Plan::default() };
+    /// `layout`: the digest of what the layout of weights depends on, where they are apart.
+    pub fn new(root: Scope<'_>, before: Option<Before<'_>>, layout: Option<[u8; 32]>) -> Result<Plan> {
+        let weight_bytes = before.map_or(0, |before| before.last.weight_bytes);
+        let bytes = before
+            .and_then(|before| before.last.apart.as_ref())
+            .map_or(HEADER_BYTES as u64, |apart| apart.bytes);
+        let apart = layout.map(|layout| Apart { weights: vec![], bytes, layout });
+        let mut plan = Plan { symbols: root.graph.symbols.len(), weight_bytes, apart, ..Plan::default() };
         plan.add_frames(1);
         let path: Path = Arc::new([]);
         plan.scope(root, &path)?;
@@ -232,8 +258,8 @@ impl Plan {
         Ok(Initial::Weights(self.weight(path, WeightSource::Default(input), data.len() as u64)?))
     }
 
-    /// Offset of a constant in the weights.
-    pub fn constant(&self, scope: &Scope<'_>, value: ValueId) -> Result<u64> {
+    /// Where a constant is.
+    pub fn constant(&self, scope: &Scope<'_>, value: ValueId) -> Result<ConstantPlace> {
         self.offsets
             .get(&(scope.index, value))
             .copied()
@@ -379,12 +405,12 @@ impl Plan {
 
     /// Notes what the address of a value needs: a place in the weights, a size.
     fn value(&mut self, scope: &Scope<'_>, path: &Path, value: ValueId) -> Result<()> {
-        let (value, place) = scope.place(value)?;
-        match place {
+        let (value, storage) = scope.place(value)?;
+        match storage {
             Storage::Constant if !self.offsets.contains_key(&(scope.index, value)) => {
                 if !matches!(
                     scope.graph.values[value].def,
-                    Def::Const(Constant::Data(_) | Constant::Deferred { .. })
+                    Def::Const(Constant::Data(_) | Constant::Apart(_) | Constant::Deferred { .. })
                 ) {
                     return Err(internal(format!("{value} has a constant's place and is none")));
                 }
@@ -392,8 +418,16 @@ impl Plan {
                 let bytes = bytes
                     .and_then(|bytes| u64::try_from(bytes).ok())
                     .ok_or_else(|| internal(format!("the constant {value} has no static size")))?;
-                let offset = self.weight(path, WeightSource::Value(value), bytes)?;
-                self.offsets.insert((scope.index, value), offset);
+                let source = WeightSource::Value(value);
+                let place = match &mut self.apart {
+                    Some(apart) if scope.graph.is_apart(value) => ConstantPlace::Apart(place(
+                        &mut apart.weights,
+                        &mut apart.bytes,
+                        (path, source, bytes),
+                    )?),
+                    _ => ConstantPlace::Inside(self.weight(path, source, bytes)?),
+                };
+                self.offsets.insert((scope.index, value), place);
             }
             Storage::Arena { offset, .. } => self.size(offset),
             _ => {}
@@ -402,11 +436,7 @@ impl Plan {
     }
 
     fn weight(&mut self, path: &Path, source: WeightSource, bytes: u64) -> Result<u64> {
-        let too_large = || Error::unsupported(Stage::Emit, "weights of more than 2^63 bytes");
-        let offset = self.weight_bytes.next_multiple_of(ALIGN as u64);
-        self.weight_bytes = offset.checked_add(bytes).filter(|&end| end < 1 << 62).ok_or_else(too_large)?;
-        self.weights.push(Weight { path: path.clone(), source, offset, bytes });
-        Ok(offset)
+        place(&mut self.weights, &mut self.weight_bytes, (path, source, bytes))
     }
 
     fn size(&mut self, dim: &Dim) {
@@ -416,6 +446,19 @@ impl Plan {
         self.table_index.insert(dim.clone(), self.table.len());
         self.table.push(dim.clone());
     }
+}
+
+/// Gives a constant a place behind others, which end at `end`.
+fn place(
+    weights: &mut Vec<Weight>,
+    end: &mut u64,
+    (path, source, bytes): (&Path, WeightSource, u64),
+) -> Result<u64> {
+    let too_large = || Error::unsupported(Stage::Emit, "weights of more than 2^63 bytes");
+    let offset = end.next_multiple_of(ALIGN as u64);
+    *end = offset.checked_add(bytes).filter(|&end| end < 1 << 62).ok_or_else(too_large)?;
+    weights.push(Weight { path: path.clone(), source, offset, bytes });
+    Ok(offset)
 }
 
 /// Symbols that a lone dim of some input without default decides, and those of states, in the order of their numbers. Those

@@ -79,17 +79,17 @@ impl KernelUse<'_> {
     }
 }
 
-/// Lowers a schedule. Constants lie behind those of `first`, where the program is one of several of an object, and the initial values of
-/// states where that has them. Errors: symbols or sizes that the C ABI does not carry.
+/// Lowers a schedule. Constants lie behind those of the programs before, where the program is one of several of an object, and the initial
+/// values of states where the first has them; of weights that are apart, `layout` is the digest of what theirs depends on. Errors: symbols or sizes that the C ABI does not carry.
 pub(crate) fn lower<'g>(
     graph: &'g Graph,
     program: &'g schedule::Program,
     kernels: &'g Kernels,
     (name, calls): (&str, Calls),
-    first: Option<Before<'_>>,
+    (before, layout): (Option<Before<'_>>, Option<[u8; 32]>),
 ) -> Result<Lowered<'g>> {
     let scope = Scope { graph, program, kernels, index: 0 };
-    let plan = Plan::new(scope, first)?;
+    let plan = Plan::new(scope, before, layout)?;
     let program = Program {
         name: name.to_string(),
         inputs: graph.given_inputs() + usize::from(!graph.states.is_empty()),

@@ -30,6 +30,7 @@ pub(super) fn lower(
     (steps, trace): (&[FuncId], bool),
 ) -> Result<()> {
     let program = &mut lowered.program;
+    let name = program.name.clone();
     let mut builder = Builder::new("model".into(), FunctionKind::Model);
     let descriptor = builder.address(Address::Descriptor);
     builder.effect(Op::Return(descriptor.into()));
@@ -61,6 +62,7 @@ pub(super) fn lower(
     let params = builder.params();
     let mut writer = Checks::new(&mut builder, plan, scope, &apart);
     writer.check_options();
+    writer.check_weights(&name);
     writer.check_counts();
     writer.check_allocator();
     if let Some(own) = scope.graph.rank {

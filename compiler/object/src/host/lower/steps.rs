@@ -9,12 +9,12 @@ use crate::host::StepInfo;
 use crate::host::abi::status;
 use crate::host::ir::{
     Address, Compare, Condition, Event, Extent, FAULT_OF_STRINGS, FrameField, FuncId, FunctionKind, Kernel,
-    KernelId, Op, Operand, Place, Policy, Traced, Type, Value, Version,
+    KernelId, Op, Operand, OptionsField, Place, Policy, Traced, Type, Value, Version,
 };
 use crate::host::lower::bind::Binder;
 use crate::host::lower::builder::Builder;
 use crate::host::lower::control::Control;
-use crate::host::lower::layout::{ControlPlan, Plan, Scope};
+use crate::host::lower::layout::{ConstantPlace, ControlPlan, Plan, Scope};
 use crate::host::lower::text::node_text;
 use crate::host::lower::{Calls, KernelUse, Lowered, internal};
 use crate::host::message::{self, V, printable};
@@ -309,7 +309,13 @@ impl<'p> StepWriter<'_, 'p> {
         Ok(match place {
             Storage::Input(number) => self.b.load(Place::Frame(None, FrameField::Input(*number as u32))),
             Storage::Output(number) => self.b.load(Place::Frame(None, FrameField::Output(*number as u32))),
-            Storage::Constant => self.b.address(Address::Weights(self.plan.constant(self.scope, value)?)),
+            Storage::Constant => match self.plan.constant(self.scope, value)? {
+                ConstantPlace::Inside(offset) => self.b.address(Address::Weights(offset)),
+                ConstantPlace::Apart(offset) => {
+                    let weights = self.b.load(Place::Options(OptionsField::Weights));
+                    self.b.offset(weights, offset as i64)
+                }
+            },
             Storage::Arena { offset, .. } => self.arena(offset)?,
             Storage::Heap(block) => self.block(*block)?,
             Storage::None | Storage::Alias(_) => {

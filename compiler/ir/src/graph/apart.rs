@@ -1,0 +1,71 @@
+//! Weights that lie apart from the code, in a file that can be exchanged for that of another training of the same model.
+//!
+//! [`set_apart`] hides the data of a model's weights from everything that makes code: [`Graph::constant_data`] has none of them, and so no
+//! pass, schedule or kernel can depend on a weight's value. What is computed from them is computed when they are written
+//! (`interp::constant`), into the same places for any values.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::graph::{Constant, DType, Def, Graph, Tensor, ValueId};
+
+/// A weight whose data code does not depend on.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Weight {
+    /// The same for copies of one weight, and for no other.
+    pub number: u32,
+    pub tensor: Tensor,
+}
+
+/// Hides the data of all constants of at least `least` bytes, but for texts, truth values and 64-bit integers, which are sizes and
+/// indices, and integers that are all 0, which are zero points. Scalars stay.
+pub fn set_apart(graph: &mut Graph, least: usize) {
+    hide(graph, least, &mut HashMap::new());
+}
+
+/// `known`: the number of each weight, by where its data are.
+fn hide(graph: &mut Graph, least: usize, known: &mut HashMap<(usize, usize), u32>) {
+    for value in graph.values.values_mut() {
+        let Def::Const(Constant::Data(tensor)) = &value.def else { continue };
+        if !is_weight(tensor, least) {
+            continue;
+        }
+        let count = known.len() as u32;
+        let place = (tensor.data.as_ptr().addr(), tensor.data.len());
+        let number = *known.entry(place).or_insert(count);
+        value.def = Def::Const(Constant::Apart(Weight { number, tensor: tensor.clone() }));
+        value.known = None;
+    }
+    for node in graph.nodes.values_mut() {
+        node.op.bodies_mut().iter_mut().for_each(|body| hide(body, least, known));
+    }
+}
+
+fn is_weight(tensor: &Tensor, least: usize) -> bool {
+    let fits = !matches!(tensor.dtype, DType::Str | DType::Bool | DType::I64 | DType::U64);
+    let zeros = || tensor.dtype.is_int() && tensor.data.iter().all(|&byte| byte == 0);
+    fits && tensor.len() > 1 && tensor.data.len() >= least && !zeros()
+}
+
+impl Graph {
+    /// Whether a value is a constant that lies apart, or is computed from one.
+    pub fn is_apart(&self, value: ValueId) -> bool {
+        let (mut open, mut seen) = (vec![value], HashSet::from([value]));
+        while let Some(value) = open.pop() {
+            match &self.values[value].def {
+                Def::Const(Constant::Apart(_)) => return true,
+                Def::Const(Constant::Deferred { inputs, .. }) => {
+                    open.extend(inputs.iter().copied().filter(|&input| seen.insert(input)));
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
+    /// Whether any weight lies apart.
+    pub fn has_weights_apart(&self) -> bool {
+        let own = self.values.values().any(|value| matches!(value.def, Def::Const(Constant::Apart(_))));
+        let mut bodies = self.nodes.values().flat_map(|node| node.op.bodies());
+        own || bodies.any(Graph::has_weights_apart)
+    }
+}
