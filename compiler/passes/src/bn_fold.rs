@@ -17,7 +17,7 @@ use crate::steps::Spans;
 use crate::{Options, dce};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::signs::all_elements;
+use onnxc_ir::graph::signs::{all_elements, is_without_minus_zero};
 use onnxc_ir::graph::{
     Constant, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId, inverse,
 };
@@ -48,7 +48,11 @@ fn shifted(graph: &Graph, uses: &Uses) -> HashSet<ValueId> {
         let Op::Map(MapFn::Binary(function @ (BinaryFn::Add | BinaryFn::Sub))) = node.op else { continue };
         let Some((mut value, constant)) = operands(graph, function, &node.inputs) else { continue };
         let negated = function == BinaryFn::Sub;
-        if !all_elements(graph, constant, &|c| c != 0.0 || c.is_sign_negative() == negated) {
+        let keeps_zeros = match negated {
+            true => all_elements(graph, constant, &|c| c != 0.0 || c.is_sign_negative()),
+            false => is_without_minus_zero(graph, constant),
+        };
+        if !keeps_zeros {
             continue;
         }
         while uses[value] <= 1 {

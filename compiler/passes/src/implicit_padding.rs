@@ -10,7 +10,7 @@ use crate::rewrite::{bodies, operation, rewrite};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::taps::PaddedWindows;
-use onnxc_ir::graph::{DType, Dim, Graph, Node, NodeId, Op, RhsLayout, Tensor, ValueId};
+use onnxc_ir::graph::{DType, Dim, Graph, Node, NodeId, Op, RhsLayout, ValueId};
 
 /// The least gap: about half of the rows of a tile.
 const LEAST_DILATION: usize = 6;
@@ -32,7 +32,7 @@ fn unpadded(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     let floats = [windows, rhs].iter().all(|&value| b.dtype(value) == DType::F32);
     let Some(padded) = PaddedWindows::of(b.graph, windows).filter(|_| floats) else { return Ok(None) };
     let leaves_out = !padded.is_implicit && is_left_out(b.graph, &padded, rows);
-    if !leaves_out || !b.graph.is_made_of(rhs, &Tensor::is_finite) {
+    if !leaves_out || !b.graph.is_finite(rhs) {
         return Ok(None);
     }
     let (image, padding) = (padded.image, Op::ImplicitPad { lo: padded.lo.to_vec(), hi: padded.hi.to_vec() });

@@ -172,6 +172,9 @@ pub fn splat(graph: &Graph, mut value: ValueId) -> Option<f64> {
 
 /// Whether every element of a small enough constant is a finite float.
 pub fn finite(graph: &Graph, value: ValueId) -> bool {
+    if let Def::Const(Constant::Apart(weight)) = &graph.values[value].def {
+        return weight.is_finite() && weight.tensor.len() <= MAX_SPLAT;
+    }
     let Some(tensor) = graph.constant_data(value).filter(|tensor| tensor.len() <= MAX_SPLAT) else {
         return false;
     };

@@ -1,7 +1,7 @@
 //! Weights that lie apart from the code, in a file that can be exchanged for that of another training of the same model.
 //!
 //! [`set_apart`] hides the data of a model's weights from everything that makes code: [`Graph::constant_data`] has none of them, and so no
-//! pass, schedule or kernel can depend on a weight's value. What is computed from them is computed when they are written
+//! pass, schedule or kernel depends on a weight's value, but for facts that any training keeps ([`Weight::facts`]). What is computed from them is computed when they are written
 //! (`interp::constant`), into the same places for any values.
 
 use std::collections::{HashMap, HashSet};
@@ -14,6 +14,45 @@ pub struct Weight {
     /// The same for copies of one weight, and for no other.
     pub number: u32,
     pub tensor: Tensor,
+    /// What code may depend on, as it holds for all trainings: see [`Weight::facts`].
+    is_finite: bool,
+    has_minus_zero: bool,
+}
+
+/// Weights with at most this many elements are searched for -0.
+const MAX_ELEMENTS: usize = 1 << 16;
+
+impl Weight {
+    pub fn new(number: u32, tensor: Tensor) -> Weight {
+        let is_float = tensor.dtype.is_float();
+        let minus = |value: &f64| *value == 0.0 && value.is_sign_negative();
+        let elements = if is_float && tensor.len() <= MAX_ELEMENTS { tensor.to_f64s() } else { None };
+        let has_minus_zero = is_float && elements.is_none_or(|elements| elements.iter().any(minus));
+        // In parts, lest numbers of 64 bits be made of the whole.
+        let bytes = MAX_ELEMENTS * tensor.dtype.size();
+        let part = |at: usize| {
+            let data = tensor.data.slice(at..tensor.data.len().min(at + bytes));
+            Tensor::new(tensor.dtype, vec![data.len() / tensor.dtype.size()], data)
+        };
+        let is_finite = (0..tensor.data.len()).step_by(bytes.max(1)).all(|at| part(at).is_finite());
+        Weight { number, is_finite, has_minus_zero, tensor }
+    }
+
+    /// No element is infinite or NaN.
+    pub fn is_finite(&self) -> bool {
+        self.is_finite
+    }
+
+    pub fn has_minus_zero(&self) -> bool {
+        self.has_minus_zero
+    }
+
+    /// The facts that code may depend on. They are part of what a file of weights must agree on.
+    pub fn facts(&self) -> String {
+        let finite = if self.is_finite { " finite" } else { "" };
+        let zero = if self.has_minus_zero { "" } else { " without -0" };
+        format!("{finite}{zero}")
+    }
 }
 
 /// Hides the data of all constants of at least `least` bytes, but for texts, truth values and 64-bit integers, which are sizes and
@@ -32,7 +71,7 @@ fn hide(graph: &mut Graph, least: usize, known: &mut HashMap<(usize, usize), u32
         let count = known.len() as u32;
         let place = (tensor.data.as_ptr().addr(), tensor.data.len());
         let number = *known.entry(place).or_insert(count);
-        value.def = Def::Const(Constant::Apart(Weight { number, tensor: tensor.clone() }));
+        value.def = Def::Const(Constant::Apart(Weight::new(number, tensor.clone())));
         value.known = None;
     }
     for node in graph.nodes.values_mut() {

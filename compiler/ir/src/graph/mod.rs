@@ -443,18 +443,37 @@ impl Graph {
         }
     }
 
-    /// Whether a value is a constant made of tensors for which `holds`, by moving their elements.
+    /// Whether a value is a constant made of tensors for which `holds`, by moving their elements. Of weights that lie apart that is not
+    /// known.
     pub fn is_made_of(&self, value: ValueId, holds: &dyn Fn(&Tensor) -> bool) -> bool {
+        self.is_made(value, holds, &|_| false)
+    }
+
+    /// Whether a value is a constant whose elements are finite.
+    pub fn is_finite(&self, value: ValueId) -> bool {
+        self.is_made(value, &Tensor::is_finite, &Weight::is_finite)
+    }
+
+    /// [`Graph::is_made_of`], with what must hold of weights that lie apart.
+    pub fn is_made(
+        &self,
+        value: ValueId,
+        holds: &dyn Fn(&Tensor) -> bool,
+        apart: &dyn Fn(&Weight) -> bool,
+    ) -> bool {
         let mut pending = vec![value];
         while let Some(value) = pending.pop() {
-            match &self.values[value].def {
-                Def::Const(Constant::Data(tensor)) => {
-                    if !holds(tensor) {
-                        return false;
-                    }
+            let holds = match &self.values[value].def {
+                Def::Const(Constant::Data(tensor)) => holds(tensor),
+                Def::Const(Constant::Apart(weight)) => apart(weight),
+                Def::Const(Constant::Deferred { op, inputs }) if !op.computes() => {
+                    pending.extend(inputs);
+                    true
                 }
-                Def::Const(Constant::Deferred { op, inputs }) if !op.computes() => pending.extend(inputs),
-                _ => return false,
+                _ => false,
+            };
+            if !holds {
+                return false;
             }
         }
         true

@@ -383,7 +383,7 @@ impl Parser<'_> {
             let tensor = self.tensor()?;
             let shape = tensor.shape.iter().map(|&size| Dim::from(size)).collect();
             let ty = TensorType::new(tensor.dtype, shape);
-            let def = Def::Const(Constant::Apart(Weight { number, tensor }));
+            let def = Def::Const(Constant::Apart(Weight::new(number, tensor)));
             Value { name, ty, known: self.known(None)?, def }
         } else {
             let (op, inputs) = self.operation(draft)?;

@@ -269,7 +269,7 @@ impl Printer<'_> {
                 Constant::Apart(weight) => {
                     write!(self.out, "apart ")?;
                     if self.style == Style::Structure {
-                        write!(self.out, "{}", graph.ty(value))?;
+                        write!(self.out, "{}{}", graph.ty(value), weight.facts())?;
                     } else {
                         write!(self.out, "{} ", weight.number)?;
                         self.tensor(&weight.tensor)?;

@@ -4,7 +4,7 @@
 //! NaN has no sign that counts. Results hold for kernels, which multiply and add with one rounding in sums of products, as well as
 //! for the evaluator.
 
-use super::{DType, Graph, MapFn, Op, Tensor, ValueId};
+use super::{DType, Graph, MapFn, Op, Tensor, ValueId, Weight};
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 /// Operations behind one another that are looked at.
@@ -29,6 +29,17 @@ pub fn all_elements(graph: &Graph, value: ValueId, test: &dyn Fn(f64) -> bool) -
         let elements = if tensor.len() <= MAX_ELEMENTS { tensor.to_f64s() } else { None };
         elements.is_some_and(|elements| elements.into_iter().all(|element| element.is_nan() || test(element)))
     })
+}
+
+/// Whether no element of a constant is -0.
+pub fn is_without_minus_zero(graph: &Graph, value: ValueId) -> bool {
+    let apart = |weight: &Weight| !weight.has_minus_zero();
+    let of = |value: f64| value != 0.0 || value.is_sign_positive() || value.is_nan();
+    let holds = |tensor: &Tensor| {
+        let elements = if tensor.len() <= MAX_ELEMENTS { tensor.to_f64s() } else { None };
+        elements.is_some_and(|elements| elements.into_iter().all(of))
+    };
+    graph.is_made(value, &holds, &apart)
 }
 
 fn operation(graph: &Graph, value: ValueId) -> Option<(&Op, &[ValueId])> {
@@ -70,7 +81,7 @@ fn no_minus_zero(graph: &Graph, value: ValueId, depth: usize) -> bool {
         return true;
     }
     if graph.is_constant(value) {
-        return all_elements(graph, value, &|element| element != 0.0 || element.is_sign_positive());
+        return is_without_minus_zero(graph, value);
     }
     let Some((op, inputs)) = operation(graph, value).filter(|_| depth > 0) else { return false };
     if !has_nan(graph.ty(value).dtype) {

@@ -12,7 +12,7 @@ use crate::nest::Nest;
 use crate::{Expr, Index, Stmt, Var};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::taps::{PaddedWindows, Taps};
-use onnxc_ir::graph::{Dim, Tensor, ValueId};
+use onnxc_ir::graph::{Dim, ValueId};
 use onnxc_ir::scalar::CompareFn;
 
 /// A window over an axis with gaps of 1 has taps left out if at least one in this number reads padding.
@@ -51,7 +51,7 @@ impl Lowering<'_> {
         let Some(PaddedWindows { taps, is_implicit, .. }) = PaddedWindows::of(graph, lhs) else {
             return Ok(LeftOut::default());
         };
-        if !graph.is_made_of(rhs, &Tensor::is_finite) {
+        if !graph.is_finite(rhs) {
             return match is_implicit {
                 true => internal("products of zeros that have no memory with what may be infinite"),
                 false => Ok(LeftOut::default()),
