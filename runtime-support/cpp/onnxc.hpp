@@ -333,6 +333,33 @@ class Trace {
     std::unique_ptr<onnxc_trace, End> trace_;
 };
 
+/* A file of weights of a model that has them apart, mapped and checked; needs the runtime's library. It must outlive the runs. */
+class Weights {
+  public:
+    /* Of `<name>_model()`. Throws Error where the file is not one of the model's, is damaged or cannot be read. */
+    Weights(const std::string &path, const onnxc_model *model) {
+        char message[512] = "";
+        const std::int32_t status = onnxc_weights_map(path.c_str(), model, &weights_, message, sizeof message);
+        if (status != ONNXC_OK) {
+            throw Error(status, message);
+        }
+    }
+    Weights(Weights &&other) noexcept : weights_(std::exchange(other.weights_, onnxc_weights{nullptr, 0, nullptr})) {}
+    Weights &operator=(Weights &&other) noexcept {
+        std::swap(weights_, other.weights_);
+        return *this;
+    }
+    ~Weights() { onnxc_weights_unmap(&weights_); }
+
+    void serve(onnxc_options &options) const noexcept {
+        options.weights = weights_.data;
+        options.weights_bytes = weights_.bytes;
+    }
+
+  private:
+    onnxc_weights weights_{};
+};
+
 /* A thread that ends runs whose time is over. */
 class Watchdog {
   public:
@@ -433,6 +460,8 @@ class Model {
     void use(const Pool &pool) noexcept { pool.serve(options_); }
     /* Records runs from here on; behind the pool. */
     void use(const Trace &trace) noexcept { trace.serve(options_); }
+    /* The weights of runs from here on, of a model that has them apart. */
+    void use(const Weights &weights) noexcept { weights.serve(options_); }
 
     /* An empty state block, for these values of symbols by their names. */
     State state(std::initializer_list<std::pair<std::string_view, std::int64_t>> sizes) const {

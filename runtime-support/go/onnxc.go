@@ -33,8 +33,8 @@ package onnxc
 // }
 //
 // static int32_t run(const onnxc_model *model, const onnxc_tensor *inputs, onnxc_tensor *outputs, void *workspace,
-//                    size_t bytes, uint64_t seed, onnxc_pool *pool, int64_t threads, onnxc_trace *trace, char *message,
-//                    size_t capacity) {
+//                    size_t bytes, uint64_t seed, onnxc_pool *pool, int64_t threads, onnxc_trace *trace,
+//                    const onnxc_weights *weights, char *message, size_t capacity) {
 //     onnxc_options options = ONNXC_OPTIONS_INIT;
 //     options.allocate = allocate;
 //     options.release = release;
@@ -46,6 +46,8 @@ package onnxc
 //         options.pool = pool;
 //         options.threads = threads;
 //     }
+//     options.weights = weights->data;
+//     options.weights_bytes = weights->bytes;
 //     if (trace != NULL) {
 //         onnxc_trace_attach(trace, &options);
 //     }
@@ -153,6 +155,7 @@ type Model struct {
 	bytes     C.size_t
 	pool      *C.onnxc_pool
 	trace     *C.onnxc_trace
+	weights   *C.onnxc_weights
 }
 
 // New takes what the model's function <name>_model gives.
@@ -164,6 +167,7 @@ func New(model unsafe.Pointer) (*Model, error) {
 	if version := made.model.abi_version; version != C.ONNXC_ABI_VERSION {
 		return nil, fmt.Errorf("the model has version %d of the C ABI, not %d", version, int(C.ONNXC_ABI_VERSION))
 	}
+	made.weights = (*C.onnxc_weights)(C.calloc(1, C.sizeof_onnxc_weights))
 	runtime.SetFinalizer(made, (*Model).free)
 	return made, nil
 }
@@ -175,6 +179,23 @@ func (m *Model) Threads(threads int) error {
 	if m.pool == nil {
 		return errors.New("the system refuses a pool of threads")
 	}
+	return nil
+}
+
+// Weights maps a file of weights, which later runs use, of a model that has them apart. It replaces an earlier one.
+func (m *Model) Weights(path string) error {
+	defer runtime.KeepAlive(m)
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	const capacity = 512
+	message := (*C.char)(C.calloc(1, capacity))
+	defer C.free(unsafe.Pointer(message))
+	var mapped C.onnxc_weights
+	if status := C.onnxc_weights_map(name, m.model, &mapped, message, capacity); status != C.ONNXC_OK {
+		return &Error{int(status), C.GoString(message)}
+	}
+	C.onnxc_weights_unmap(m.weights)
+	*m.weights = mapped
 	return nil
 }
 
@@ -207,6 +228,8 @@ func (m *Model) free() {
 	C.free(m.workspace)
 	C.onnxc_pool_destroy(m.pool)
 	C.onnxc_trace_destroy(m.trace)
+	C.onnxc_weights_unmap(m.weights)
+	C.free(unsafe.Pointer(m.weights))
 }
 
 // Outputs are the names of the outputs in their order; of a value other than a tensor, one for each part.
@@ -312,7 +335,7 @@ func (m *Model) Run(inputs ...Tensor) (outputs []Tensor, err error) {
 	if count > 0 {
 		first = &out[0]
 	}
-	status := C.run(m.model, in, first, m.workspace, m.bytes, C.uint64_t(m.Seed), m.pool, threads, m.trace, message, capacity)
+	status := C.run(m.model, in, first, m.workspace, m.bytes, C.uint64_t(m.Seed), m.pool, threads, m.trace, m.weights, message, capacity)
 	if status != C.ONNXC_OK {
 		return nil, &Error{int(status), C.GoString(message)}
 	}

@@ -66,6 +66,7 @@ pub struct Builder {
     target: Option<String>,
     out_dir: Option<PathBuf>,
     form: wrapper::Form,
+    weights_file: bool,
 }
 
 /// What [`Builder::generate`] wrote.
@@ -80,6 +81,8 @@ pub struct Files {
     pub archive: PathBuf,
     /// The wrapper, to be included.
     pub wrapper: PathBuf,
+    /// The file of weights, with [`Builder::weights_file`].
+    pub weights: Option<PathBuf>,
     /// What was read: the model and its external data, sorted.
     pub read: Vec<PathBuf>,
     /// What the model breaks, each kind once.
@@ -136,6 +139,7 @@ impl Builder {
             target: None,
             out_dir: None,
             form: wrapper::Form::Plain,
+            weights_file: false,
         }
     }
 
@@ -274,6 +278,15 @@ impl Builder {
         self
     }
 
+    /// Keeps the weights in a file of their own, [`Files::weights`], beside the archive. The wrapper is that of [`Builder::threads`], and has a
+    /// field `weights` as well: an `onnxc_runtime_support::weights::Weights` of that file, or of one that `onnxc weights` makes of another
+    /// training, which `load_weights` opens.
+    pub fn weights_file(mut self) -> Builder {
+        self.form = wrapper::Form::Threads;
+        self.weights_file = true;
+        self
+    }
+
     /// Makes the wrapper one for programs without the standard library: it allocates nothing, the workspace lies in the model's
     /// value, and `run_into` is what there is. For models of static shapes without strings, images and state.
     pub fn no_std(mut self) -> Builder {
@@ -330,6 +343,11 @@ impl Builder {
         let text = text.map_err(one)?;
         let wrapper = folder.join(format!("{name}.rs"));
         fs::write(&wrapper, text).map_err(|error| io(&wrapper, &error)).map_err(one)?;
+        let weights = artifact.weights_file.as_ref().map(|_| folder.join(format!("{name}.weights")));
+        if let (Some(place), Some(weights)) = (&weights, &artifact.weights_file) {
+            let mut file = File::create(place).map_err(|error| io(place, &error)).map_err(one)?;
+            weights.write(&mut file).map_err(one)?;
+        }
         let object = folder.join(format!("{name}.o"));
         let mut file = File::create(&object).map_err(|error| io(&object, &error)).map_err(one)?;
         artifact.write_object(&mut file).map_err(one)?;
@@ -337,7 +355,7 @@ impl Builder {
         let archive = folder.join(format!("lib{name}.a"));
         archive_object(&object, &archive, &options.target.triple).map_err(one)?;
         let warnings = import::summary(&compiled.warnings);
-        Ok(Files { name, object, archive, wrapper, read: self.read(&external), warnings })
+        Ok(Files { name, object, archive, wrapper, weights, read: self.read(&external), warnings })
     }
 
     fn options(&self) -> Result<Options> {
@@ -377,7 +395,7 @@ impl Builder {
             trace: self.trace,
             unwind: self.unwind,
             listing: None,
-            weights_apart: None,
+            weights_apart: self.weights_file.then(crate::WeightsApart::default),
         })
     }
 

@@ -64,6 +64,13 @@ pub(super) fn text(
     out.push_str(&model.shapes(name));
     out.push_str(&model.methods(&struct_name, workspace));
     out.push_str(&externs(name, "_run", !graph.states.is_empty()));
+    if model.threads && graph.has_weights_apart() {
+        let _ = writeln!(
+            out,
+            "\n    unsafe extern \"C\" {{\n        #[link_name = \"{name}_model\"]\n        \
+             fn model_description() -> *const onnxc_runtime_support::Model;\n    }}"
+        );
+    }
     for (suffix, graph) in entries {
         let model = Model { threads: model.threads, ..Model::new(graph)? };
         out.push_str(&model.entry(name, suffix));
@@ -104,6 +111,19 @@ fn runtime(graph: &Graph) -> Option<&'static str> {
 
 /// What the wrapper of a model with state needs.
 const STATE: &str = include_str!("state.rs.txt");
+
+/// Of a model that has its weights in a file.
+const LOAD_WEIGHTS: &str = "        /// Maps a file of the model's weights, which processes share, for runs from here on. Errors: it is not one of this
+        /// model's, is damaged or cannot be read.
+        pub fn load_weights(&mut self, file: impl AsRef<std::path::Path>) -> Result<(), Error> {
+            // SAFETY: the function takes nothing and gives the constant description of the model.
+            let weights = Weights::open(file.as_ref(), unsafe { &*model_description() })
+                .map_err(|refusal| Error { status: refusal.status.0, message: refusal.message })?;
+            self.weights = Some(std::sync::Arc::new(weights));
+            Ok(())
+        }
+
+";
 
 /// What every wrapper needs.
 const PRELUDE: &str = include_str!("prelude.rs.txt");
@@ -444,7 +464,11 @@ impl<'g> Model<'g> {
                 "        /// Records runs on a timeline; [`Trace::write`] writes it. Several models may share one.\n        \
                  pub trace: Option<std::sync::Arc<Trace>>,\n",
             );
-            fresh.push_str(", pool: None, trace: None");
+            fields.push_str(
+                "        /// Weights of a model that has them in a file: see `load_weights`.\n        \
+                 pub weights: Option<std::sync::Arc<Weights>>,\n",
+            );
+            fresh.push_str(", pool: None, trace: None, weights: None");
         }
         let mut out = format!(
             "\n    /// The model and the scratch memory of its runs.\n    pub struct {struct_name} {{\n        \
@@ -468,6 +492,9 @@ impl<'g> Model<'g> {
             "        pub fn new() -> {struct_name} {{\n            \
              {struct_name} {{ workspace: {memory}{fresh} }}\n        }}\n"
         );
+        if self.threads && self.graph.has_weights_apart() {
+            out.push_str(LOAD_WEIGHTS);
+        }
         out.push_str(&self.run());
         out.push_str(&self.run_into());
         out + "    }\n"
@@ -573,7 +600,11 @@ impl<'g> Model<'g> {
             self.outputs.len()
         );
         out.extend(self.outputs.iter().map(Port::output_tensor));
-        let others = if self.threads { "Services::of(&self.pool, &self.trace)" } else { "Services::NONE" };
+        let others = if self.threads {
+            "Services::of(&self.pool, &self.trace, &self.weights)"
+        } else {
+            "Services::NONE"
+        };
         let services = match self.graph.seed.is_some() {
             true => format!("Services {{ seed: self.seed, ..{others} }}"),
             false => others.to_string(),

@@ -61,7 +61,15 @@ class Options(ctypes.Structure):
         ("communicator", c_void_p),
         ("trace", c_void_p),
         ("trace_context", c_void_p),
+        ("weights", c_void_p),
+        ("weights_bytes", c_size_t),
     ]
+
+
+class WeightsFile(ctypes.Structure):
+    """`onnxc_weights`"""
+
+    _fields_ = [("data", c_void_p), ("bytes", c_size_t), ("file", c_void_p)]
 
 
 class _Model(ctypes.Structure):
@@ -148,7 +156,7 @@ class Description:
     """What `<name>_model()` describes. `address` is what it gave, in a library that stays loaded."""
 
     def __init__(self, address: int) -> None:
-        self._address = address
+        self._address = self.address = address
         raw = _Model.from_address(address)
         if raw.abi_version != ABI_VERSION:
             raise ValueError(

@@ -44,6 +44,8 @@ class Options(TypedDict, total=False):
     custom_ops: Pairs
     overrides: Pairs
     custom_libraries: Iterable[Union[str, "os.PathLike[str]"]]
+    weights_file: Union[str, "os.PathLike[str]", None]
+    weights_from: Optional[int]
 
 
 class CompileError(Exception):
@@ -101,6 +103,8 @@ def arguments(
     custom_ops: Pairs = (),
     overrides: Pairs = (),
     custom_libraries: Iterable[Union[str, "os.PathLike[str]"]] = (),
+    weights_file: Union[str, "os.PathLike[str]", None] = None,
+    weights_from: Optional[int] = None,
 ) -> list[str]:
     """The options of `compile` as arguments of the command."""
     found = ["-O", str(opt_level)]
@@ -112,6 +116,8 @@ def arguments(
         ("--vector-width", vector_width),
         ("--state-capacity", state_capacity),
         ("--nchwc-block", nchwc_block),
+        ("--weights-file", None if weights_file is None else os.fspath(weights_file)),
+        ("--weights-from", weights_from),
         ("--external-data-root", None if external_data_root is None else os.fspath(external_data_root)),
     ]
     for flag, value in given:
@@ -169,7 +175,8 @@ def compile(model: Model, output: Union[str, "os.PathLike[str]", None] = None, *
     it all), `state` ("auto" or a dict of inputs to outputs), `state_capacity`, `training` (compile the model's `training_info`, see
     `Model.entries`), `nchwc_block` (8 or 16), `overridable_defaults`, `external_data_root` (a folder), `custom_ops` (a dict of operators
     that are not known, "mine.Op", to C functions), `overrides` (the same for known ones) and `custom_libraries` (shared libraries with
-    these functions).
+    these functions), `weights_file` (a file that has the weights in place of the library; `load` takes it) and `weights_from` (the
+    least bytes of a weight in that file).
 
     Raises CompileError with every problem of the model; what it breaks without harm is a ModelWarning.
     """

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from . import _abi
+from ._errors import InvalidArgument
 
 # As `make install` fills it: bin, include, lib. $ONNXC_PREFIX names another folder.
 PREFIX: Path = Path(os.environ.get("ONNXC_PREFIX") or Path(__file__).resolve().parent / "prefix")
@@ -54,6 +55,8 @@ def runtime() -> ctypes.CDLL:
         library.onnxc_trace_lost.restype = ctypes.c_size_t
         library.onnxc_trace_lost.argtypes = [ctypes.c_void_p]
         library.onnxc_trace_destroy.argtypes = [ctypes.c_void_p]
+        library.onnxc_weights_map.argtypes = [ctypes.c_char_p] + 3 * [ctypes.c_void_p] + [ctypes.c_size_t]
+        library.onnxc_weights_unmap.argtypes = [ctypes.c_void_p]
         _loaded.append(library)
     return _loaded[0]
 
@@ -112,6 +115,28 @@ class Trace:
     def __del__(self) -> None:
         if getattr(self, "_trace", None):
             self._library.onnxc_trace_destroy(self._trace)
+
+
+class Weights:
+    """A file of weights of a model that has them apart, mapped and shared with other processes."""
+
+    def __init__(self, path: Union[str, "os.PathLike[str]"], description: _abi.Description) -> None:
+        self._library: Any = runtime()
+        self._file = _abi.WeightsFile()
+        message = ctypes.create_string_buffer(1024)
+        status = self._library.onnxc_weights_map(
+            os.fsencode(path), description.address, ctypes.byref(self._file), message, len(message)
+        )
+        if status != 0:
+            raise InvalidArgument(message.value.decode("utf-8", "replace"), status)
+
+    def fill(self, options: _abi.Options) -> None:
+        options.weights = self._file.data
+        options.weights_bytes = self._file.bytes
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", None) is not None:
+            self._library.onnxc_weights_unmap(ctypes.byref(self._file))
 
 
 _pools: dict[int, Pool] = {}

@@ -73,14 +73,19 @@ def load(
     name: Optional[str] = None,
     threads: int = 1,
     pool: Optional[_files.Pool] = None,
+    weights: Union[str, "os.PathLike[str]", None] = None,
 ) -> "Model":
     """Loads a shared library that `compile` made, or any other one with a compiled model.
 
     `name` is the prefix of the model's symbols, which need not be given where the library has one model. `threads` is how many
-    threads a run may take, 0 for one per processor; a `Pool` may be shared by several models instead.
+    threads a run may take, 0 for one per processor; a `Pool` may be shared by several models instead. `weights` is the file of a model
+    that was compiled with `weights_file`, or one that `onnxc weights` made of another training of it.
     """
     path = Path(path).resolve()
-    return open_library(path, name, threads, pool, needs_runtime(path))
+    model = open_library(path, name, threads, pool, needs_runtime(path))
+    if weights is not None:
+        model.use_weights(weights)
+    return model
 
 
 def needs_runtime(path: Path) -> bool:
@@ -153,7 +158,9 @@ def compile_and_load(
     with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
         file = Path(folder) / ("model" + _compile.shared_library_extension())
         options.setdefault("name", "model")
-        return load(_compile.compile(model, file, cpu=cpu, **options), name=options["name"], threads=threads, pool=pool)
+        library = _compile.compile(model, file, cpu=cpu, **options)
+        weights = options.get("weights_file")
+        return load(library, name=options["name"], threads=threads, pool=pool, weights=weights)
 
 
 class Model:
@@ -176,6 +183,7 @@ class Model:
         self._workspaces: deque[_memory.Block] = deque(maxlen=8)
         self._plan: Optional[_Plan] = None
         self._entries: Optional[dict[str, Model]] = None
+        self._weights: Optional[_files.Weights] = None
 
     @property
     def name(self) -> str:
@@ -214,7 +222,16 @@ class Model:
             begin = len(self.name) + 1
             entries = self._description.entries()
             self._entries = {own.name[begin:]: Model(self._library, own, self._pool) for own in entries}
+        for own in self._entries.values():
+            own._weights = self._weights
         return dict(self._entries)
+
+    def use_weights(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """Has runs from here on use the weights of a file, of a model that was compiled with `weights_file`.
+
+        Raises InvalidArgument where the file is not one of the model's, is damaged or cannot be read.
+        """
+        self._weights = _files.Weights(path, self._description)
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}: {text}" for name, text in self.inputs.items())
@@ -289,6 +306,9 @@ class Model:
             options.cancel = cancel.address
         if self._pool is not None:
             self._pool.fill(options)
+        weights = self._weights
+        if weights is not None:
+            weights.fill(options)
         workspace = self._workspace(plan.workspace)
         if outputs:
             self._check_apart(tensors, results)

@@ -173,6 +173,7 @@ pub fn widened(graph: &Graph) -> Result<Graph, String> {
         if let Def::Const(constant) = &mut value.def {
             *constant = match &*constant {
                 Constant::Data(data) => Constant::Data(tensor(data)),
+                Constant::Apart(weight) => Constant::Data(tensor(&weight.tensor)),
                 Constant::Deferred { op: old, inputs } => {
                     Constant::Deferred { op: Arc::new(op(old)?), inputs: inputs.clone() }
                 }

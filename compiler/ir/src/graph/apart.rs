@@ -1,10 +1,12 @@
 //! Weights that lie apart from the code, in a file that can be exchanged for that of another training of the same model.
 //!
 //! [`set_apart`] hides the data of a model's weights from everything that makes code: [`Graph::constant_data`] has none of them, and so no
-//! pass, schedule or kernel depends on a weight's value, but for facts that any training keeps ([`Weight::facts`]). What is computed from them is computed when they are written
+//! pass, schedule or kernel depends on a weight's value, but for facts that are noted when they are asked for ([`Weight::facts`]). What is computed from them is computed when they are written
 //! (`interp::constant`), into the same places for any values.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::graph::{Constant, DType, Def, Graph, Tensor, ValueId};
 
@@ -14,9 +16,20 @@ pub struct Weight {
     /// The same for copies of one weight, and for no other.
     pub number: u32,
     pub tensor: Tensor,
-    /// What code may depend on, as it holds for all trainings: see [`Weight::facts`].
+    /// What code may depend on, because training seldom changes it: see [`Weight::facts`].
     is_finite: bool,
     has_minus_zero: bool,
+    asked: Asked,
+}
+
+/// Which facts of a weight, or of a copy of it, something has asked for. Weights are equal regardless.
+#[derive(Clone, Default, Debug)]
+struct Asked(Arc<[AtomicBool; 2]>);
+
+impl PartialEq for Asked {
+    fn eq(&self, _: &Asked) -> bool {
+        true
+    }
 }
 
 /// Weights with at most this many elements are searched for -0.
@@ -35,23 +48,27 @@ impl Weight {
             Tensor::new(tensor.dtype, vec![data.len() / tensor.dtype.size()], data)
         };
         let is_finite = (0..tensor.data.len()).step_by(bytes.max(1)).all(|at| part(at).is_finite());
-        Weight { number, is_finite, has_minus_zero, tensor }
+        Weight { number, is_finite, has_minus_zero, tensor, asked: Asked::default() }
     }
 
     /// No element is infinite or NaN.
     pub fn is_finite(&self) -> bool {
+        self.asked.0[0].store(true, Ordering::Relaxed);
         self.is_finite
     }
 
+    /// An element may be -0.
     pub fn has_minus_zero(&self) -> bool {
+        self.asked.0[1].store(true, Ordering::Relaxed);
         self.has_minus_zero
     }
 
-    /// The facts that code may depend on. They are part of what a file of weights must agree on.
+    /// The facts that something asked for, and so code may depend on. They are part of what a file of weights must agree on.
     pub fn facts(&self) -> String {
-        let finite = if self.is_finite { " finite" } else { "" };
-        let zero = if self.has_minus_zero { "" } else { " without -0" };
-        format!("{finite}{zero}")
+        let facts =
+            [(" finite", " not finite", self.is_finite), (" with -0", " without -0", self.has_minus_zero)];
+        let asked = facts.iter().zip(&*self.asked.0).filter(|(_, asked)| asked.load(Ordering::Relaxed));
+        asked.map(|((yes, no, holds), _)| if *holds { *yes } else { *no }).collect()
     }
 }
 

@@ -55,7 +55,7 @@ pub fn struct_name(name: &str) -> String {
     }
     let own = [
         "Error", "Outputs", "Shapes", "Tensor", "Text", "Late", "Elements", "Options", "Line", "Self",
-        "State", "Result", "Option", "Vec", "Services", "Pool", "Memory",
+        "State", "Result", "Option", "Vec", "Services", "Pool", "Weights", "Memory",
     ];
     let more = ["Some", "None", "Ok", "Err", "Box", "String", "Default"];
     if own.contains(&text.as_str()) || more.contains(&text.as_str()) {

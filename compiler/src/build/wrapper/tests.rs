@@ -171,7 +171,7 @@ fn threads_are_those_of_a_pool() {
             "use onnxc_runtime_support::pool::{Pool, onnxc_pool_parallel_for};",
             "pub pool: Option<std::sync::Arc<Pool>>,",
             "pub struct PoolModel {",
-            "shapes.bytes, Services::of(&self.pool, &self.trace))",
+            "shapes.bytes, Services::of(&self.pool, &self.trace, &self.weights))",
         ],
     );
 }
