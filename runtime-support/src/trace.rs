@@ -401,7 +401,7 @@ pub unsafe extern "C" fn onnxc_trace_attach(trace: *const Trace, options: *mut O
     let (Some(trace), Some(options)) = (unsafe { trace.as_ref() }, unsafe { options.as_mut() }) else {
         return Status::NULL_POINTER.0;
     };
-    if options.struct_size < size_of::<Options>() {
+    if options.struct_size < std::mem::offset_of!(Options, weights) {
         return Status::BAD_OPTIONS.0;
     }
     // SAFETY: the caller's.

@@ -35,6 +35,11 @@ static void never(void *context, int32_t event, int64_t number, const char *kern
     fail("a trace behind the end of the struct is called");
 }
 
+static void count(void *context, int32_t event, int64_t number, const char *kernel, const char *nodes) {
+    (void)context, (void)event, (void)number, (void)kernel, (void)nodes;
+    steps++;
+}
+
 static union {
     double aligned;
     char bytes[BYTES];
@@ -108,6 +113,11 @@ int main(int argc, char **argv) {
             if (run(model, &options) != ONNXC_BAD_OPTIONS) {
                 return fail("a struct of no version is taken");
             }
+        }
+        options.struct_size = offsetof(onnxc_options, weights);
+        options.trace = count;
+        if (run(model, &options) != ONNXC_OK || steps == 0) {
+            return fail("a struct that ends behind the trace is not traced");
         }
         return 0;
     }

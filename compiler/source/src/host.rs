@@ -1207,7 +1207,7 @@ static OX_UNUSED void ox_message(const onnxc_options *options, const char *text,
 
 /* Whether the caller traces the run. */
 static inline OX_UNUSED int ox_is_traced(const onnxc_options *options) {
-    return options->struct_size >= sizeof(onnxc_options) && options->trace != NULL;
+    return options->struct_size >= offsetof(onnxc_options, weights) && options->trace != NULL;
 }
 
 /* The flag that a run looks at: the caller's, or one that is set, so that ox_trace is called, where the caller traces the run. */

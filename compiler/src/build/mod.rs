@@ -333,6 +333,12 @@ impl Builder {
         let compiled = crate::compile(model, &external, &options, &mut Quiet)?;
         let artifact = compiled.artifact().map_err(one)?;
         let name = artifact.name.clone();
+        if self.weights_file && !matches!(self.form, wrapper::Form::Threads) {
+            return Err(one(usage("a wrapper without `std` does not map files of weights".into())));
+        }
+        if self.weights_file && artifact.weights_file.is_none() {
+            return Err(one(usage("the model has no weights that could be apart".into())));
+        }
         if let (wrapper::Form::Bare, Some(what)) = (self.form, &artifact.needs_allocator) {
             let message = format!("{what}: an allocator in a wrapper without `std`");
             return Err(one(Error::unsupported(Stage::Emit, message)));

@@ -54,7 +54,7 @@ pub(super) fn flag(code: &mut Code<'_>, options: Value) -> Value {
 /// The caller's function, or null. Options that end before it are not read there.
 fn given(code: &mut Code<'_>, options: Value, zeros: Value) -> Value {
     let size = code.load64(options, options::STRUCT_SIZE);
-    let has = code.icmp_imm(IntCC::UnsignedGreaterThanOrEqual, size, options::SIZE);
+    let has = code.icmp_imm(IntCC::UnsignedGreaterThanOrEqual, size, options::FOURTH_SIZE);
     let options = code.b.ins().select(has, options, zeros);
     code.load64(options, options::TRACE)
 }

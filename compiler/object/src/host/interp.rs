@@ -357,7 +357,7 @@ impl<'p, 'k> Machine<'p, 'k> {
     /// Informs the trace of a caller that has one.
     fn trace(&mut self, a: &Activation<'_>, event: (i64, i64)) -> Outcome<()> {
         let field = |offset: i64| self.memory.load(Type::I64, a.environment.options + offset as u64);
-        if field(options::STRUCT_SIZE)? >= options::SIZE && field(options::TRACE)? != 0 {
+        if field(options::STRUCT_SIZE)? >= options::FOURTH_SIZE && field(options::TRACE)? != 0 {
             self.events.push(event);
         }
         Ok(())
