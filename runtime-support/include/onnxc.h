@@ -100,7 +100,7 @@ typedef enum onnxc_status {
     ONNXC_EXCHANGE_FAILED = 26,
     /* The model was compiled with its weights apart, and the options have none. */
     ONNXC_NEEDS_WEIGHTS = 27,
-    /* The weights are no file of weights, are cut off, damaged, or cannot be read. */
+    /* The weights are not a file of weights, are cut off, damaged, or cannot be read. */
     ONNXC_BAD_WEIGHTS = 28,
     /* The weights are of another model, or of another compilation with another layout. */
     ONNXC_OTHER_WEIGHTS = 29
@@ -1281,7 +1281,7 @@ static inline int32_t onnxc_weights_bind(const onnxc_model *model, const void *d
     }
     if (bytes < ONNXC_WEIGHTS_HEADER || onnxc_weights_word(data, 0) != ONNXC_WEIGHTS_MAGIC ||
         onnxc_weights_word(data, 1) != 1 || bytes < onnxc_weights_word(data, 2)) {
-        onnxc_weights_say(options, &used, "the weights are no file of weights of this version and this byte order, or are cut off: `");
+        onnxc_weights_say(options, &used, "the weights are not a file of weights of this version and this byte order, or are cut off: `");
         onnxc_weights_say(options, &used, name);
         onnxc_weights_say(options, &used, "` needs one");
         return ONNXC_BAD_WEIGHTS;

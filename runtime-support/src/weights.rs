@@ -94,7 +94,7 @@ impl Header {
         let magic = word(word::MAGIC);
         let turned = magic == Some(MAGIC.swap_bytes());
         if magic != Some(MAGIC) && !turned {
-            return refuse(Status::BAD_WEIGHTS, "it is no file of weights".into());
+            return refuse(Status::BAD_WEIGHTS, "it is not a file of weights".into());
         }
         if data.len() < HEADER_BYTES {
             return refuse(

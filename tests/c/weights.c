@@ -56,7 +56,7 @@ static void refused(const char *other, const char *cut, const char *damaged, con
     memset(copy, 0, ONNXC_WEIGHTS_HEADER);
     options.weights = copy;
     options.weights_bytes = NET_WEIGHTS_BYTES;
-    CHECK(run(&options) == ONNXC_BAD_WEIGHTS && says("no file of weights"));
+    CHECK(run(&options) == ONNXC_BAD_WEIGHTS && says("not a file of weights"));
     memcpy(copy, own->data, ONNXC_WEIGHTS_HEADER);
     copy[8 * 7] ^= 1;
     CHECK(run(&options) == ONNXC_OTHER_WEIGHTS && says("layout number"));

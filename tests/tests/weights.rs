@@ -79,7 +79,7 @@ fn write_weights(compiled: &Compiled, folder: &Path, name: &str) -> PathBuf {
     let path = folder.join(name);
     let out = File::create(&path).unwrap();
     file.write(&out).unwrap();
-    // Pages that are not on the disk yet are no clean ones.
+    // Pages that are not on the disk yet do not count as clean.
     out.sync_all().unwrap();
     path
 }
@@ -111,7 +111,7 @@ fn output(command: &mut Command) -> String {
     String::from_utf8(must(command).stdout).unwrap()
 }
 
-/// Objects and C, with the files of two trainings and with files that are none of theirs.
+/// Objects and C, with the files of two trainings and with files of others.
 #[test]
 fn programs_bind_files_and_refuse_others() {
     let digits = example("digits/digits.onnx");
@@ -326,7 +326,7 @@ fn what_code_depends_on_is_not_exchanged() {
         change(graph.initializer.iter_mut().find(|own| own.name() == name).unwrap());
     };
     assert_eq!(change(&|_| {}), (true, String::new()));
-    // Names, documentation and metadata are no part of code.
+    // Names, documentation and metadata are not part of code.
     let named = |model: &mut ModelProto| {
         let graph = model.graph.as_mut().unwrap();
         graph.node.iter_mut().for_each(|node| node.name = Some(format!("other {}", node.op_type())));

@@ -87,7 +87,7 @@ fn weights_of_other_models_are_refused() {
     refused("weights wide.onnx --for net.weights -o x.weights", &["wide.onnx", is_not, "[3, 6]", "[3, 5]"]);
     refused("weights other.onnx --for net.weights -o x.weights", &["other.onnx", is_not, "Sigmoid", "Relu"]);
     assert!(!at("x.weights").exists());
-    refused("weights net.onnx --for net.onnx -o x.weights", &["net.onnx: it is no file of weights"]);
+    refused("weights net.onnx --for net.onnx -o x.weights", &["net.onnx: it is not a file of weights"]);
     refused("weights net.onnx --for none.weights -o x.weights", &["none.weights"]);
     refused(
         "run wide.onnx --random 1 --weights-file net.weights",

@@ -168,7 +168,7 @@ mod tests {
     fn a_difference_names_what_both_have() {
         let one = "a note\nsettings\tthe options\nv0 = apart f32[2]\t`w`\n";
         assert_eq!(difference(one, one), None);
-        // Names alone are no difference.
+        // Names alone make no difference.
         assert_eq!(difference(one, &one.replace("`w`", "`u`")), None);
         assert_eq!(difference(one, &one.replace("a note", "another")), None);
         let other = one.replace("f32[2]", "f32[3]").replace("`w`", "`u`");

@@ -174,7 +174,7 @@ fn lower_all<'g>(
         let (name, all) = lower_with(own, programs, options, None)?;
         return Ok((name, all, None));
     }
-    // What code checks of the layout is no part of it.
+    // What code checks of the layout is not part of it.
     let (_, first) = lower_with(own, programs, options, Some([0; 32]))?;
     let plans: Vec<(&Graph, &Plan)> =
         programs.iter().zip(&first).map(|(source, lowered)| (&**source.graph, &lowered.plan)).collect();

@@ -105,7 +105,7 @@ impl<'c, 'p> Checks<'c, 'p> {
         for (at, wanted) in [(word::MAGIC, weights::MAGIC), (word::VERSION, weights::VERSION)] {
             let found = word(self.b, at);
             let other = self.b.compare(Compare::Ne, found, wanted as i64);
-            let template = "the weights are no file of weights of this version and byte order";
+            let template = "the weights are not a file of weights of this version and byte order";
             self.b.fail_if(other, status::BAD_WEIGHTS, template, &[]);
         }
         let number = word(self.b, word::NUMBER);
