@@ -169,6 +169,24 @@ fn programs_bind_files_and_refuse_others() {
             }
         }
         if !is_source {
+            let program = folder.path().join("cpp");
+            let mut compiler = Command::new("c++");
+            compiler
+                .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wconversion", "-I"])
+                .arg(include_dir());
+            compiler.arg("-I").arg(include_dir().join("../cpp")).arg("-I").arg(folder.path());
+            compiler.arg(source("weights.cpp")).arg(&code).arg(runtime()).args([
+                "-lpthread",
+                "-ldl",
+                "-lm",
+                "-o",
+            ]);
+            must(compiler.arg(&program));
+            let greatest = output(Command::new(&program).args([&file, &foreign]));
+            let found = results[0]
+                .split_whitespace()
+                .map(|bits| f32::from_bits(u32::from_str_radix(bits, 16).unwrap()));
+            assert_eq!(greatest.trim().parse::<f32>().unwrap(), found.fold(0.0, f32::max));
             let whole = compile(&digits, &options("net", host(), false)).artifact().unwrap();
             let apart = compiled.artifact().unwrap();
             assert_eq!(whole.stats.apart_bytes, 0);
