@@ -1,5 +1,5 @@
-/* A model whose weights lie apart, with files in all states. `weights FILE OTHER CUT DAMAGED` has its own file, that of another model, one
- * that is cut off and one whose weights were changed; prints the results of a run. `hold FILE` maps the file, says so and waits;
+/* A model with its weights apart, and files in all states. `weights FILE OTHER CUT DAMAGED` names its own file, one of another model, one
+ * that is cut off and a changed one; prints the results of a run. `hold FILE` maps the file, says so and waits;
  * `pages FILE` prints the kilobytes of the mapping that are shared with others, and that are private. */
 #include "net.h"
 

@@ -14,7 +14,7 @@ use crate::graph::{
 };
 
 /// What code that is made of a graph depends on: its text without names of values and nodes, and without the data of weights that
-/// lie apart. Each line is followed by what messages call it, such as the name of a weight or a node.
+/// lie apart. Behind each line is its name in messages: that of a weight or a node.
 pub fn structure(graph: &Graph) -> Vec<(String, String)> {
     let mut out = String::new();
     let mut printer = Printer { out: &mut out, style: Style::Structure };

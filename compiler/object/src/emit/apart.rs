@@ -81,32 +81,24 @@ fn names(graph: &Graph, value: ValueId) -> Vec<String> {
 /// The first line behind the notes by which two listings differ, as a message has it: what the one and the other have, by name. `None`
 /// where they are equal.
 pub fn difference(own: &str, other: &str) -> Option<String> {
-    let split = |line: &'_ str| {
-        let (text, label) = line.split_once('\t').unwrap_or((line, ""));
-        let label = if label.is_empty() { String::new() } else { format!("{label}: ") };
-        (text.trim().to_string(), label)
-    };
-    let shown = |(text, label): &(String, String)| {
-        const MOST: usize = 200;
-        let cut: String = text.chars().take(MOST).collect();
-        let rest = if cut.len() < text.len() { "..." } else { "" };
+    const MOST: usize = 200;
+    let text = |line: Option<&&str>| line.map(|line| line.split_once('\t').unwrap_or((line, "")));
+    // A line without a label is what the next node with one reads.
+    let shown = |lines: &[&str]| {
+        let Some((line, _)) = text(lines.first()) else { return "nothing".to_string() };
+        let mut labels = (0..lines.len()).filter_map(|at| text(lines.get(at))).map(|(_, label)| label);
+        let label =
+            labels.find(|label| !label.is_empty()).map_or(String::new(), |label| format!("{label}: "));
+        let cut: String = line.trim().chars().take(MOST).collect();
+        let rest = if cut.len() < line.trim().len() { "..." } else { "" };
         format!("{label}{cut}{rest}")
     };
-    let end = || ("nothing".to_string(), String::new());
-    let (mut own, mut other) = (own.lines().skip(1).map(split), other.lines().skip(1).map(split));
-    loop {
-        match (own.next(), other.next()) {
-            (None, None) => return None,
-            (Some(own), Some(other)) if own.0 == other.0 => {}
-            (own, other) => {
-                return Some(format!(
-                    "this one has {}, the other {}",
-                    shown(&own.unwrap_or_else(end)),
-                    shown(&other.unwrap_or_else(end))
-                ));
-            }
-        }
-    }
+    let own: Vec<&str> = own.lines().skip(1).collect();
+    let other: Vec<&str> = other.lines().skip(1).collect();
+    let same = |at: &usize| text(own.get(*at)).map(|own| own.0) == text(other.get(*at)).map(|other| other.0);
+    let at = (0..own.len().max(other.len())).find(|at| !same(at))?;
+    let rest = |lines: &[&str]| shown(&lines[at.min(lines.len())..]);
+    Some(format!("this one has {}, the other {}", rest(&own), rest(&other)))
 }
 
 /// A file of weights before it is written.
