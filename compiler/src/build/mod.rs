@@ -498,6 +498,20 @@ mod tests {
     }
 
     #[test]
+    fn weights_may_lie_beside_the_archive() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = builder(dir.path()).weights_file().generate().unwrap();
+        assert!(fs::read(files.weights.unwrap()).unwrap().len() > 10_000);
+        let text = fs::read_to_string(&files.wrapper).unwrap();
+        assert!(text.contains("pub fn load_weights(") && text.contains("link_name = \"digits_model\""));
+        let files = builder(dir.path()).generate().unwrap();
+        assert_eq!(files.weights, None);
+        assert!(!fs::read_to_string(&files.wrapper).unwrap().contains("load_weights"));
+        let bare = format!("{:?}", builder(dir.path()).weights_file().no_std().generate().unwrap_err());
+        assert!(bare.contains("without `std`"), "{bare}");
+    }
+
+    #[test]
     fn failures_say_what_is_wrong() {
         let dir = tempfile::tempdir().unwrap();
         let failure = |builder: Builder| format!("{:?}", builder.generate().unwrap_err());
