@@ -81,24 +81,29 @@ fn names(graph: &Graph, value: ValueId) -> Vec<String> {
 /// The first line behind the notes by which two listings differ, as a message has it: what the one and the other have, by name. `None`
 /// where they are equal.
 pub fn difference(own: &str, other: &str) -> Option<String> {
-    const MOST: usize = 200;
-    let text = |line: Option<&&str>| line.map(|line| line.split_once('\t').unwrap_or((line, "")));
-    // A line without a label is what the next node with one reads.
-    let shown = |lines: &[&str]| {
-        let Some((line, _)) = text(lines.first()) else { return "nothing".to_string() };
-        let mut labels = (0..lines.len()).filter_map(|at| text(lines.get(at))).map(|(_, label)| label);
-        let label =
-            labels.find(|label| !label.is_empty()).map_or(String::new(), |label| format!("{label}: "));
-        let cut: String = line.trim().chars().take(MOST).collect();
-        let rest = if cut.len() < line.trim().len() { "..." } else { "" };
-        format!("{label}{cut}{rest}")
-    };
     let own: Vec<&str> = own.lines().skip(1).collect();
     let other: Vec<&str> = other.lines().skip(1).collect();
-    let same = |at: &usize| text(own.get(*at)).map(|own| own.0) == text(other.get(*at)).map(|other| other.0);
-    let at = (0..own.len().max(other.len())).find(|at| !same(at))?;
+    let text = |lines: &[&str], at: usize| lines.get(at).map(|line| parts(line).0.to_string());
+    let at = (0..own.len().max(other.len())).find(|&at| text(&own, at) != text(&other, at))?;
     let rest = |lines: &[&str]| shown(&lines[at.min(lines.len())..]);
     Some(format!("this one has {}, the other {}", rest(&own), rest(&other)))
+}
+
+/// A line of a listing and its label.
+fn parts(line: &str) -> (&str, &str) {
+    line.split_once('\t').unwrap_or((line, ""))
+}
+
+/// The first line with its label. One without is what the next line with one reads.
+fn shown(lines: &[&str]) -> String {
+    const MOST: usize = 200;
+    let Some(first) = lines.first() else { return "nothing".to_string() };
+    let line = parts(first).0.trim();
+    let label = lines.iter().map(|line| parts(line).1).find(|label| !label.is_empty());
+    let label = label.map_or(String::new(), |label| format!("{label}: "));
+    let cut: String = line.chars().take(MOST).collect();
+    let rest = if cut.len() < line.len() { "..." } else { "" };
+    format!("{label}{cut}{rest}")
 }
 
 /// A file of weights before it is written.
