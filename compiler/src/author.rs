@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use onnxc_import as import;
-use onnxc_import::shard::{Grid, Placed, Said};
+use onnxc_import::shard::{Grid, Placed, Said, Site};
 use onnxc_import::state;
 use onnxc_import::train_graph::TrainOptions;
 use onnxc_import::{ExternalData, ImportOptions, Warning};
@@ -59,6 +59,8 @@ pub struct ShardOptions {
     /// The name of the configuration.
     pub name: String,
     pub grid: Grid,
+    /// Of a model with training, each part of a batch has a part of what the optimizer keeps, such as momenta.
+    pub shard_optimizer: bool,
 }
 
 /// A model with a device configuration.
@@ -82,16 +84,16 @@ pub fn shard(
     external: &dyn ExternalData,
     options: &ShardOptions,
 ) -> std::result::Result<Sharded, Vec<Error>> {
-    let ShardOptions { name, grid } = options;
+    let ShardOptions { name, grid, .. } = options;
     let mut proto = decode(model).map_err(|error| vec![error])?;
     let import::Import { graph, .. } =
         import::import(&proto, &ImportOptions::default(), external, operators())?;
     let node_of = |origin: OriginId| import::shard::node_of(&proto, &graph.origins[origin]);
-    let mut placed: BTreeMap<usize, Placed> = BTreeMap::new();
+    let mut placed: BTreeMap<Site, Placed> = BTreeMap::new();
     if grid.stages > 1 {
         for (origin, stage) in onnxc_partition::stages(&graph, grid.stages) {
             if let Some(at) = node_of(origin) {
-                placed.entry(at).or_default().stage = stage;
+                placed.entry(Site::Graph(at)).or_default().stage = stage;
             }
         }
     }
@@ -99,7 +101,7 @@ pub fn shard(
     let said = |name: &str, batch: bool, tensor: Option<i64>| Said { name: name.to_string(), batch, tensor };
     let batch = graph.inputs.iter().find_map(|input| graph.ty(input.value).shape.first().cloned());
     let of_batch = |value: ValueId| graph.ty(value).shape.first() == batch.as_ref();
-    let mut notes = vec![];
+    let (mut notes, mut trains) = (vec![], false);
     if grid.batches > 1 {
         let cut: Vec<&str> = graph
             .inputs
@@ -109,10 +111,14 @@ pub fn shard(
             .collect();
         for (at, node) in nodes.iter().enumerate() {
             for input in cut.iter().filter(|name| node.input.iter().any(|own| own == **name)) {
-                placed.entry(at).or_default().values.push(said(input, true, None));
+                placed.entry(Site::Graph(at)).or_default().values.push(said(input, true, None));
             }
         }
         notes.push(format!("{} parts of a batch: the first axis of {}", grid.batches, cut.join(", ")));
+        for (site, own) in import::shard::of_training(&proto, options.shard_optimizer) {
+            placed.entry(site).or_default().values.push(own);
+            trains = true;
+        }
     }
     if grid.tensors > 1 {
         let suggestion = onnxc_partition::suggest(&graph, grid.tensors);
@@ -127,7 +133,7 @@ pub fn shard(
             let Some(at) = node_of(origin) else { continue };
             let node = &nodes[at];
             let weight = node.input.get(1).filter(|name| node.op_type() == "MatMul" && is_own(name));
-            let own = placed.entry(at).or_default();
+            let own = placed.entry(Site::Graph(at)).or_default();
             match role {
                 Role::Columns { .. } => {
                     let Some(&(_, axis)) = CUT.iter().find(|(name, _)| *name == node.op_type()) else {
@@ -144,12 +150,23 @@ pub fn shard(
                 }
             }
         }
+        let mut tables = 0;
+        for (origin, axis) in suggestion.tables {
+            let Some(at) = node_of(origin) else { continue };
+            let table =
+                nodes[at].input.first().filter(|name| nodes[at].op_type() == "Gather" && is_own(name));
+            if let Some(name) = table {
+                let said = said(name, false, Some(axis as i64));
+                placed.entry(Site::Graph(at)).or_default().values.push(said);
+                tables += 1;
+            }
+        }
         notes.push(format!(
-            "{} shares of tensors: {columns} products by columns, {rows} by rows, {} on all ranks",
+            "{} shares of tensors: {columns} products by columns, {rows} by rows, {} on all ranks; {tables} tables by rows",
             grid.tensors, suggestion.whole
         ));
     }
-    let placed: Vec<(usize, Placed)> = placed.into_iter().collect();
+    let placed: Vec<(Site, Placed)> = placed.into_iter().collect();
     let whole = nodes.len();
     if grid.stages > 1 {
         let counts = (0..grid.stages).map(|stage| placed.iter().filter(|own| own.1.stage == stage).count());
@@ -169,7 +186,8 @@ pub fn shard(
     let mut followed = Options::new("model", Target::host().map_err(|error| vec![error])?);
     followed.import.configuration = Some(name.clone());
     // Caches that stay in place are not exchanged.
-    followed.import.state.found = !state::pairs_of(&graph).is_empty();
+    followed.import.state.found = !trains && !state::pairs_of(&graph).is_empty();
+    followed.import.training = trains;
     notes.extend(ranks(model.clone().into(), external, &followed)?);
     Ok(Sharded { model, notes, locations })
 }

@@ -272,13 +272,21 @@ pub fn frontend(
     let proto = decode(model).map_err(|error| vec![error])?;
     observer.stage("decode", start.elapsed());
     let start = Instant::now();
-    let import::Import { mut graph, notes, warnings, entries: imported, devices } =
+    let import::Import { mut graph, notes, warnings, entries: mut imported, devices } =
         import::import(&proto, &options.import, external, operators())?;
     drop(proto);
     observer.stage("import", start.elapsed());
-    if let Some(devices) = devices {
+    if let Some(mut devices) = devices {
         let start = Instant::now();
-        graph = share(&graph, &devices, options.rank).map_err(|error| vec![error])?;
+        let rank = chosen(&devices, options.rank).map_err(|error| vec![error])?;
+        let shared = |programs: &mut [(&mut Graph, &mut Arrangement)]| {
+            agree(programs)?;
+            programs.iter_mut().try_for_each(|(graph, devices)| {
+                **graph = onnxc_partition::of_rank(graph, devices, rank)?;
+                Ok(())
+            })
+        };
+        shared(&mut programs(&mut graph, &mut devices, &mut imported)).map_err(|error: Error| vec![error])?;
         observer.stage("partition", start.elapsed());
     }
     let (graph, program) = optimize(graph, options, observer).map_err(|error| vec![error])?;
@@ -291,17 +299,37 @@ pub fn frontend(
     Ok(Frontend { graph, program, notes, warnings, entries })
 }
 
-/// The graph of one rank.
-fn share(graph: &Graph, devices: &Arrangement, rank: Option<usize>) -> Result<Graph> {
+/// The rank to compile.
+fn chosen(devices: &Arrangement, rank: Option<usize>) -> Result<usize> {
     let usage = |message: String| Error::new(Stage::Import, Kind::Usage, message);
     let (name, ranks) = (&devices.name, devices.ranks);
-    let Some(rank) = rank else {
-        return Err(usage(format!("device configuration `{name}` has {ranks} ranks, and none is chosen")));
-    };
-    if rank >= ranks {
-        return Err(usage(format!("there is no rank {rank}: device configuration `{name}` has {ranks}")));
+    match rank {
+        None => Err(usage(format!("device configuration `{name}` has {ranks} ranks, and none is chosen"))),
+        Some(rank) if rank >= ranks => {
+            Err(usage(format!("there is no rank {rank}: device configuration `{name}` has {ranks}")))
+        }
+        Some(rank) => Ok(rank),
     }
-    Ok(onnxc_partition::partition(graph, devices)?.graphs.swap_remove(rank))
+}
+
+/// All programs of a model, each with what the device configuration says of it.
+fn programs<'p>(
+    graph: &'p mut Graph,
+    devices: &'p mut Arrangement,
+    entries: &'p mut [training::Entry],
+) -> Vec<(&'p mut Graph, &'p mut Arrangement)> {
+    let more = entries.iter_mut().filter_map(|entry| Some((&mut entry.graph, entry.devices.as_mut()?)));
+    std::iter::once((graph, devices)).chain(more).collect()
+}
+
+/// Programs that share states have the same shares of them.
+fn agree(programs: &mut [(&mut Graph, &mut Arrangement)]) -> Result<()> {
+    if programs.len() == 1 {
+        return Ok(());
+    }
+    let mut all: Vec<(&Graph, &mut Arrangement)> =
+        programs.iter_mut().map(|(graph, devices)| (&**graph, &mut **devices)).collect();
+    onnxc_partition::agree(&mut all)
 }
 
 /// How a device configuration arranges a model: a line about all ranks, and one about what each holds and sends.
@@ -311,12 +339,23 @@ pub fn ranks(
     options: &Options,
 ) -> std::result::Result<Vec<String>, Vec<Error>> {
     let proto = decode(model).map_err(|error| vec![error])?;
-    let import::Import { graph, devices, .. } =
+    let import::Import { mut graph, devices, mut entries, .. } =
         import::import(&proto, &options.import, external, operators())?;
-    let Some(devices) = devices else { return Ok(vec![]) };
-    let partition = onnxc_partition::partition(&graph, &devices).map_err(|error| vec![error])?;
-    let of_rank = |graph: &Graph| onnxc_partition::Holding::of(graph).map(|own| own.text(graph));
-    Ok(partition.arrangement.into_iter().chain(partition.graphs.iter().filter_map(of_rank)).collect())
+    let Some(mut devices) = devices else { return Ok(vec![]) };
+    let names: Vec<String> = entries.iter().map(training::Entry::suffix).collect();
+    let mut programs = programs(&mut graph, &mut devices, &mut entries);
+    agree(&mut programs).map_err(|error| vec![error])?;
+    let mut lines = vec![];
+    for (at, (graph, devices)) in programs.into_iter().enumerate() {
+        let partition = onnxc_partition::partition(graph, devices).map_err(|error| vec![error])?;
+        let of_rank = |graph: &Graph| onnxc_partition::Holding::of(graph).map(|own| own.text(graph));
+        let own = partition.graphs.iter().filter_map(of_rank);
+        match at.checked_sub(1) {
+            None => lines.extend(partition.arrangement.into_iter().chain(own)),
+            Some(entry) => lines.extend(own.map(|line| format!("{}: {line}", names[entry]))),
+        }
+    }
+    Ok(lines)
 }
 
 /// The operators that models may use.

@@ -1,6 +1,15 @@
 //! Models that several ranks run together: objects of all ranks on threads of one process, against the object of one; and what happens
 //! when a rank is missing, lags, fails or runs another model.
 
+#[path = "ranks/bytes.rs"]
+mod bytes;
+#[path = "ranks/faults.rs"]
+mod faults;
+#[path = "ranks/rules.rs"]
+mod rules;
+#[path = "ranks/training.rs"]
+mod training;
+
 use std::time::{Duration, Instant};
 
 use onnxc::cli::session::Loaded;
@@ -311,20 +320,27 @@ fn convolutions(place: &dyn Fn(&mut Vec<NodeProto>), devices: i32) -> ModelProto
 }
 
 fn check(model: &ModelProto, ranks: usize, inputs: &[Tensor]) {
+    check_runs(model, ranks, &[inputs.to_vec()]);
+}
+
+/// Runs on ranks, each against the evaluator of the whole model.
+fn check_runs(model: &ModelProto, ranks: usize, runs: &[Vec<Tensor>]) {
     let plain = compile(model, &Choice::default(), None).unwrap();
-    let wanted = interp::run(&plain.graph, inputs).unwrap();
     let all: Vec<Loaded> =
         (0..ranks).map(|rank| load(compile(model, &Choice::default(), Some(rank)).unwrap())).collect();
-    let world = World::new(ranks, HANG);
-    let given: Vec<Option<Tensor>> = inputs.iter().cloned().map(Some).collect();
-    let shapes: Vec<_> = wanted.iter().map(|tensor| Some(tensor.shape.clone())).collect();
-    let results = on_all(&world, ranks, |rank, communicator| {
-        let call = Call { communicator: Some(communicator), ..Call::default() };
-        all[rank].model().unwrap().run_guarded(&given, &shapes, &call).unwrap()
-    });
-    for (rank, result) in results.iter().enumerate() {
-        for (own, wanted) in result.iter().zip(&wanted) {
-            assert!(close(own, wanted), "rank {rank}: {own:?}, not {wanted:?}");
+    for inputs in runs {
+        let wanted = interp::run(&plain.graph, inputs).unwrap();
+        let world = World::new(ranks, HANG);
+        let given: Vec<Option<Tensor>> = inputs.iter().cloned().map(Some).collect();
+        let shapes: Vec<_> = wanted.iter().map(|tensor| Some(tensor.shape.clone())).collect();
+        let results = on_all(&world, ranks, |rank, communicator| {
+            let call = Call { communicator: Some(communicator), ..Call::default() };
+            all[rank].model().unwrap().run_guarded(&given, &shapes, &call).unwrap()
+        });
+        for (rank, result) in results.iter().enumerate() {
+            for (own, wanted) in result.iter().zip(&wanted) {
+                assert!(close(own, wanted), "rank {rank}: {own:?}, not {wanted:?}");
+            }
         }
     }
 }
@@ -468,36 +484,70 @@ fn what_cannot_be_followed_is_an_error_that_names_it() {
     check(&model, 2, &[tensor(&[3, 4], 1), Tensor::from_slice(&[2], &[0i64, 2])]);
 }
 
-/// Whether a program is there.
-fn has(program: &str) -> bool {
-    std::process::Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+/// Puts the nodes of a model into two stages, one after the other.
+fn stage_all(model: &mut ModelProto) {
+    let nodes = &mut model.graph.as_mut().unwrap().node;
+    for (number, own) in nodes.iter_mut().enumerate() {
+        *own = placed(own.clone(), Some(i32::from(number > 3)), &[]);
+    }
+    let staged = configured(model.clone(), 2);
+    *model = staged;
 }
 
-/// `mpirun` on this machine, whoever runs it and however few cores it has. MPICH knows no such flags and needs none.
-fn mpirun(processes: usize) -> std::process::Command {
-    let mut command = std::process::Command::new("mpirun");
-    command.args(mpi_flags()).arg("-n").arg(processes.to_string());
-    command
+/// An MPI of this machine: its compiler, its launcher and what flags that takes.
+struct Mpi {
+    cc: String,
+    run: String,
+    flags: Vec<&'static str>,
 }
 
-fn mpi_flags() -> Vec<&'static str> {
-    let version = std::process::Command::new("mpirun").arg("--version").output().unwrap();
-    match String::from_utf8_lossy(&version.stdout).contains("Open MPI") {
-        true => vec!["--allow-run-as-root", "--oversubscribe"],
-        false => vec![],
+impl Mpi {
+    /// Those that are installed: Open MPI and MPICH by their own names, or what is there without one.
+    fn all() -> Vec<Mpi> {
+        let own = [".openmpi", ".mpich"].iter().filter_map(|suffix| Mpi::found(suffix));
+        let mut all: Vec<Mpi> = own.collect();
+        if all.is_empty() {
+            all.extend(Mpi::found(""));
+        }
+        if all.is_empty() {
+            println!("skipped: there is no mpicc or mpirun");
+        }
+        all
+    }
+
+    fn found(suffix: &str) -> Option<Mpi> {
+        let (cc, run) = (format!("mpicc{suffix}"), format!("mpirun{suffix}"));
+        let output = |program: &str| {
+            let output = std::process::Command::new(program).arg("--version").output().ok()?;
+            output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        output(&cc)?;
+        // Whoever runs it and however few cores there are. MPICH knows no such flags and needs none.
+        let version = output(&run)?;
+        let flags = match version.contains("Open MPI") || version.contains("OpenRTE") {
+            true => vec!["--allow-run-as-root", "--oversubscribe"],
+            false => vec![],
+        };
+        Some(Mpi { cc, run, flags })
+    }
+
+    fn run(&self, processes: usize) -> std::process::Command {
+        let mut command = std::process::Command::new(&self.run);
+        command.args(&self.flags).arg("-n").arg(processes.to_string());
+        command
     }
 }
 
 #[test]
 fn communicators_over_mpi() {
-    if !has("mpicc") || !has("mpirun") {
-        println!("skipped: there is no mpicc or mpirun");
-        return;
-    }
+    Mpi::all().iter().for_each(communicator);
+}
+
+fn communicator(mpi: &Mpi) {
     let dir = tempfile::tempdir().unwrap();
     let (program, root) = (dir.path().join("ranks"), std::path::Path::new(env!("CARGO_MANIFEST_DIR")));
     let support = root.join("../runtime-support");
-    let mut cc = std::process::Command::new("mpicc");
+    let mut cc = std::process::Command::new(&mpi.cc);
     cc.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-D_POSIX_C_SOURCE=200809L", "-O1", "-I"]);
     cc.arg(support.join("include")).arg("-I").arg(support.join("mpi"));
     cc.arg(root.join("c/ranks_mpi.c"))
@@ -505,7 +555,7 @@ fn communicators_over_mpi() {
         .arg(onnxc_tests::object::runtime());
     onnxc_tests::object::must(cc.args(["-lpthread", "-ldl", "-lm", "-o"]).arg(&program));
     for ranks in [2, 4] {
-        let output = onnxc_tests::object::must(mpirun(ranks).arg(&program));
+        let output = onnxc_tests::object::must(mpi.run(ranks).arg(&program));
         let text = String::from_utf8(output.stdout).unwrap();
         let mut lines: Vec<&str> = text.lines().collect();
         lines.sort_unstable();
@@ -525,11 +575,12 @@ fn communicators_over_mpi() {
 
 #[test]
 fn the_example_gives_the_text_of_one_process() {
-    if !has("mpicc") || !has("mpirun") {
-        println!("skipped: there is no mpicc or mpirun");
-        return;
-    }
-    for (tensors, stages) in [(2, 1), (2, 2)] {
+    let all = Mpi::all();
+    for (at, (tensors, stages)) in [(2, 1), (2, 2)].into_iter().enumerate() {
+        if all.is_empty() {
+            return;
+        }
+        let mpi = &all[at % all.len()];
         let dir = tempfile::tempdir().unwrap();
         let example = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/ranks");
         let mut make = std::process::Command::new("make");
@@ -539,10 +590,74 @@ fn the_example_gives_the_text_of_one_process() {
         make.arg(format!("TENSOR={tensors}"))
             .arg(format!("PIPELINE={stages}"))
             .arg("ONNXCFLAGS=--mcpu native");
-        make.arg(format!("MPIFLAGS={}", mpi_flags().join(" ")));
+        make.arg(format!("MPICC={}", mpi.cc)).arg(format!("MPIRUN={}", mpi.run));
+        make.arg(format!("MPIFLAGS={}", mpi.flags.join(" ")));
         make.args(["CFLAGS=-O1 -Werror", "--silent", "--no-print-directory", "check"]);
         onnxc_tests::object::must(&mut make);
         let text = std::fs::read_to_string(dir.path().join("several.txt")).unwrap();
         assert_eq!(text.lines().count(), 43, "{text}");
+    }
+}
+
+#[test]
+fn rows_of_a_table_on_several_ranks() {
+    const ROWS: usize = 2000;
+    let rows = |axis: i64, ranks: i64, shape: &[i64]| {
+        let devices: Vec<Vec<i64>> = (0..ranks).map(|rank| vec![rank]).collect();
+        let devices: Vec<&[i64]> = devices.iter().map(Vec::as_slice).collect();
+        let gather = node("Gather", &["table", "ids"], &["y"]).with(int("axis", axis));
+        let nodes = vec![placed(gather, None, &[("table", &devices, &[(axis, ranks)])])];
+        let ids = build::value("ids", onnxc_ir::graph::DType::I64.to_onnx(), &["n", "2"]);
+        let mut dims: Vec<String> = shape.iter().map(ToString::to_string).collect();
+        dims.splice(axis as usize..=axis as usize, ["n".to_string(), "2".to_string()]);
+        let mut graph = build::graph(vec![ids], nodes, vec![f32_value("y", &dims)]);
+        let mut values = numbers(shape.iter().product::<i64>() as usize, 7);
+        values.iter_mut().step_by(3).for_each(|value| *value = -0.0);
+        graph.initializer = vec![build::f32_tensor("table", shape, values)];
+        configured(build::model(17, graph), ranks as i32)
+    };
+    let last = ROWS as i64 - 1;
+    let ids = [0, -1, 1, last, last / 2, -(ROWS as i64), 1000, 999, 666, 1333];
+    for (axis, shape) in [(0, [ROWS as i64, 30]), (1, [30, ROWS as i64])] {
+        for ranks in [2, 3, 4] {
+            let model = rows(axis, ranks, &shape);
+            let plain = compile(&model, &Choice::default(), None).unwrap();
+            let all: Vec<Loaded> = (0..ranks as usize)
+                .map(|rank| {
+                    let own = compile(&model, &Choice::default(), Some(rank)).unwrap();
+                    assert_eq!(exchanges(&own.graph), ["all_reduce"]);
+                    assert!(weights(&own.graph) < weights(&plain.graph) / (ranks - 1).max(1) + 100);
+                    load(own)
+                })
+                .collect();
+            let run = |ids: &[i64]| {
+                let given = Tensor::from_slice(&[ids.len() / 2, 2], ids);
+                let world = World::new(ranks as usize, HANG);
+                on_all(&world, ranks as usize, |rank, communicator| {
+                    let model = all[rank].model().unwrap();
+                    let mut shape: Vec<usize> = shape.iter().map(|&size| size as usize).collect();
+                    shape.splice(axis as usize..=axis as usize, given.shape.iter().copied());
+                    let mut prepared = model.prepare(&[Some(given.clone())], &[Some(shape)]).unwrap();
+                    let call = Call { communicator: Some(communicator), ..Call::default() };
+                    let mut arguments = prepared.arguments(&call);
+                    // SAFETY: the buffers are those of the model.
+                    let status = unsafe { arguments.run(&model) };
+                    (status, prepared.outputs().unwrap().swap_remove(0))
+                })
+            };
+            for count in [0, 2, ids.len()] {
+                let given = Tensor::from_slice(&[count / 2, 2], &ids[..count]);
+                let wanted = interp::run(&plain.graph, &[given]).unwrap();
+                for (status, found) in run(&ids[..count]) {
+                    assert_eq!(status, Status::OK);
+                    // The same bits, also of zeros.
+                    assert!(found.shape == wanted[0].shape && found.data == wanted[0].data, "{ranks} ranks");
+                }
+            }
+            for wrong in [ROWS as i64, -(ROWS as i64) - 1, i64::MAX, i64::MIN] {
+                let found = run(&[0, wrong]);
+                assert!(found.iter().all(|(status, _)| *status == Status::OUT_OF_RANGE), "{wrong}");
+            }
+        }
     }
 }

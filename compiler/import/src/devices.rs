@@ -8,6 +8,7 @@ use super::{Importer, usage};
 use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::arrangement::{Arrangement, CutAxis, Sharding};
 use onnxc_ir::graph::{Graph, ValueId};
+use onnxc_ir::rules::Rule;
 use onnxc_ir::words::did_you_mean;
 
 /// The configuration of this name, without what nodes say.
@@ -33,9 +34,21 @@ pub(super) fn chosen(model: &ModelProto, name: &str) -> Result<Arrangement> {
 }
 
 impl Importer<'_> {
-    /// Notes what a node of the model's own graph says, which became the primitives from `first` on.
+    /// Notes what a node says, which became the primitives from `first` on. What is in a body or a function is computed where the node
+    /// of the model's own graph is that it belongs to.
     pub(super) fn note_devices(&mut self, graph: &Graph, first: usize, node: &NodeProto, scope: &Scope<'_>) {
         let Some(arrangement) = &mut self.devices else { return };
+        if self.depth > 0 {
+            if node.device_configurations.iter().any(|own| own.configuration_id() == arrangement.name) {
+                self.log.note(Rule::DeviceIgnored, || {
+                    format!(
+                        "what `{}` says for a device configuration is ignored: it is in a body or a function, and those stay whole",
+                        if node.name().is_empty() { node.op_type() } else { node.name() }
+                    )
+                });
+            }
+            return;
+        }
         let own = node.device_configurations.iter().filter(|own| own.configuration_id() == arrangement.name);
         let mut faults = vec![];
         for own in own {
@@ -90,7 +103,8 @@ fn sharding(
     }
     let (mut axes, mut shards) = (vec![], 1usize);
     for dim in &spec.sharded_dim {
-        let (axis, rank) = (dim.axis(), ty.rank() as i64);
+        let Some(axis) = dim.axis else { return Err("what is sharded has no axis".to_string()) };
+        let rank = ty.rank() as i64;
         if !(-rank..rank).contains(&axis) {
             return Err(format!("axis {axis} is sharded, and the value has {rank}"));
         }

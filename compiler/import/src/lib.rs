@@ -183,12 +183,6 @@ pub fn import(
     external: &dyn ExternalData,
     table: &Table,
 ) -> std::result::Result<Import, Vec<Error>> {
-    if options.training && options.configuration.is_some() {
-        return Err(vec![usage(
-            "what trains a model is not partitioned: training and a device configuration exclude each other"
-                .to_string(),
-        )]);
-    }
     if options.training {
         return training::import(model, options, external, table);
     }

@@ -153,9 +153,7 @@ impl<'m> Importer<'m> {
                 self.report(Error::malformed(Stage::Import, message).at(site));
             }
         }
-        if self.depth == 0 {
-            self.note_devices(b.graph, first, node, scope);
-        }
+        self.note_devices(b.graph, first, node, scope);
     }
 
     /// The node for messages.

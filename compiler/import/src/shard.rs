@@ -1,9 +1,12 @@
 //! Writes a device configuration into a model: what nodes say of their values, and the stages that they are in.
 
+use onnxc_proto::tensor_shape_proto::dimension::Value as Size;
 use onnxc_proto::{
-    DeviceConfigurationProto, IntIntListEntryProto, ModelProto, NodeDeviceConfigurationProto,
-    ShardedDimProto, ShardingSpecProto, SimpleShardedDimProto,
+    DeviceConfigurationProto, GraphProto, IntIntListEntryProto, ModelProto, NodeDeviceConfigurationProto,
+    ShardedDimProto, ShardingSpecProto, SimpleShardedDimProto, ValueInfoProto,
 };
+
+use crate::types;
 
 use onnxc_ir::graph::Origin;
 
@@ -53,8 +56,53 @@ pub fn node_of(model: &ModelProto, origin: &Origin) -> Option<usize> {
     same.then_some(origin.index)
 }
 
+/// A node of a model: one of its own graph, or of the algorithm of a training information, by their numbers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Site {
+    Graph(usize),
+    Algorithm(usize, usize),
+}
+
+/// The first dimension of inputs, as the model writes it.
+fn first_dim(info: &ValueInfoProto) -> Option<&Size> {
+    types::tensor_type(info).ok()?.1?.first()?.value.as_ref()
+}
+
+/// What nodes of algorithms say where batches are cut: inputs of batches, and with `shard_optimizer` what a step keeps for itself.
+pub fn of_training(model: &ModelProto, shard_optimizer: bool) -> Vec<(Site, Said)> {
+    let Some(graph) = &model.graph else { return vec![] };
+    let is_initializer =
+        |graph: &GraphProto, name: &str| graph.initializer.iter().any(|own| own.name() == name);
+    let given = |graph: &'_ GraphProto| -> Vec<ValueInfoProto> {
+        graph.input.iter().filter(|info| !is_initializer(graph, info.name())).cloned().collect()
+    };
+    let own = given(graph);
+    let Some(batch) = own.iter().find_map(first_dim) else { return vec![] };
+    let mut all = vec![];
+    for (info, training) in model.training_info.iter().enumerate() {
+        let Some(algorithm) = &training.algorithm else { continue };
+        let inputs: Vec<ValueInfoProto> = own.iter().cloned().chain(given(algorithm)).collect();
+        let of_batch =
+            |name: &str| inputs.iter().any(|input| input.name() == name && first_dim(input) == Some(batch));
+        let is_kept = |name: &str| {
+            let tensor = algorithm.initializer.iter().find(|own| own.name() == name);
+            let is_bound = training.update_binding.iter().any(|binding| binding.key() == name);
+            is_bound && tensor.is_some_and(|tensor| tensor.dims.first().is_some_and(|&size| size > 1))
+        };
+        for (at, node) in algorithm.node.iter().enumerate() {
+            for name in &node.input {
+                if of_batch(name) || shard_optimizer && is_kept(name) {
+                    let said = Said { name: name.clone(), batch: true, tensor: None };
+                    all.push((Site::Algorithm(info, at), said));
+                }
+            }
+        }
+    }
+    all
+}
+
 /// Adds a configuration; an older one of the same name goes.
-pub fn annotate(model: &mut ModelProto, name: &str, grid: Grid, placed: &[(usize, Placed)]) {
+pub fn annotate(model: &mut ModelProto, name: &str, grid: Grid, placed: &[(Site, Placed)]) {
     model.ir_version = Some(model.ir_version().max(SINCE));
     model.configuration.retain(|own| own.name() != name);
     model.configuration.push(DeviceConfigurationProto {
@@ -62,17 +110,25 @@ pub fn annotate(model: &mut ModelProto, name: &str, grid: Grid, placed: &[(usize
         num_devices: Some(grid.ranks() as i32),
         device: vec![],
     });
-    let Some(graph) = &mut model.graph else { return };
-    for node in &mut graph.node {
-        node.device_configurations.retain(|own| own.configuration_id() != name);
-    }
-    for (at, placed) in placed {
-        let Some(node) = graph.node.get_mut(*at) else { continue };
-        node.device_configurations.push(NodeDeviceConfigurationProto {
-            configuration_id: Some(name.to_string()),
-            sharding_spec: placed.values.iter().map(|said| spec(grid, placed.stage, said)).collect(),
-            pipeline_stage: (grid.stages > 1).then_some(placed.stage as i32),
-        });
+    let algorithms = model.training_info.iter_mut().enumerate();
+    let algorithms = algorithms.filter_map(|(info, own)| Some((Some(info), own.algorithm.as_mut()?)));
+    for (info, graph) in model.graph.iter_mut().map(|graph| (None, graph)).chain(algorithms) {
+        for node in &mut graph.node {
+            node.device_configurations.retain(|own| own.configuration_id() != name);
+        }
+        for (site, placed) in placed {
+            let at = match *site {
+                Site::Graph(at) if info.is_none() => at,
+                Site::Algorithm(own, at) if info == Some(own) => at,
+                _ => continue,
+            };
+            let Some(node) = graph.node.get_mut(at) else { continue };
+            node.device_configurations.push(NodeDeviceConfigurationProto {
+                configuration_id: Some(name.to_string()),
+                sharding_spec: placed.values.iter().map(|said| spec(grid, placed.stage, said)).collect(),
+                pipeline_stage: (grid.stages > 1).then_some(placed.stage as i32),
+            });
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::state::Choice;
 use crate::state::shared::{Shared, Uses, share};
 use crate::usage;
 use onnxc_ir::error::{Error, Result, Stage};
+use onnxc_ir::graph::arrangement::Arrangement;
 use onnxc_ir::graph::{DType, Graph};
 use onnxc_ops::Table;
 
@@ -38,6 +39,8 @@ pub struct Entry {
     /// The number of the training information, if there are several.
     pub number: Option<usize>,
     pub graph: Graph,
+    /// What the device configuration says that is followed.
+    pub devices: Option<Arrangement>,
 }
 
 impl Entry {
@@ -137,7 +140,7 @@ pub(super) fn import(
         .collect();
     // What all programs have of the model: all but its graphs.
     let shell = ModelProto { graph: None, training_info: vec![], ..model.clone() };
-    let (mut own, mut entries) = (None, vec![]);
+    let (mut own, mut own_devices, mut entries) = (None, None, vec![]);
     for (at, (role, proto)) in programs.into_iter().enumerate() {
         // What fits no graph is reported for the model's own.
         let fits = |table: &Vec<bool>| table[at] || at == 0 && table.iter().all(|fits| !fits);
@@ -169,7 +172,7 @@ pub(super) fn import(
             }
         }
         match role {
-            None => own = Some(found.graph),
+            None => (own, own_devices) = (Some(found.graph), found.devices),
             Some((role, info)) => {
                 if role == Role::Initialize && found.graph.given_inputs() > 0 {
                     let input = &found.graph.inputs[0].name;
@@ -178,14 +181,14 @@ pub(super) fn import(
                     );
                     return Err(vec![Error::malformed(Stage::Import, message)]);
                 }
-                let entry = Entry { role, number: number(info), graph: found.graph };
+                let entry = Entry { role, number: number(info), graph: found.graph, devices: found.devices };
                 notes.push(entry.described());
                 entries.push(entry);
             }
         }
     }
     match own {
-        Some(graph) => Ok(Import { graph, notes, warnings, entries, devices: None }),
+        Some(graph) => Ok(Import { graph, notes, warnings, entries, devices: own_devices }),
         None => Err(vec![Error::internal(Stage::Import, "the model's own graph has gone")]),
     }
 }
@@ -213,6 +216,7 @@ fn check(
     table: &Table,
 ) -> std::result::Result<(Vec<Warning>, Vec<String>), Vec<Error>> {
     let mut importer = Importer::new(options, external, table, model.ir_version());
+    importer.log.followed.clone_from(&options.configuration);
     let opsets: Opsets = importer.opsets(&model.opset_import, "the model");
     let found = validate::validate(model, &opsets, table, std::mem::take(&mut importer.log), true);
     let mut errors = importer.errors;

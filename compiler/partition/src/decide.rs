@@ -322,8 +322,21 @@ impl Axis<'_, '_> {
         let sound = |(share, &value): (&Share, &ValueId)| {
             !matches!(share, Share::Partial(_)) || onnxc_ir::graph::exchange::combines(self.ty(value).dtype)
         };
+        let fits = fits && self.has_rows(id, way);
         let sound = fits && way.results.iter().zip(&node.outputs).all(sound);
         sound.then(|| (chosen, blocks.map_or(1.0, |blocks| cost::share(&blocks, self.ranks))))
+    }
+
+    /// Of what is gathered from parts of an axis: whether every rank has a row, and no other axis of the mesh cuts these rows.
+    fn has_rows(&self, id: NodeId, way: &Way) -> bool {
+        let node = &self.graph.nodes[id];
+        let (Op::Gather { axis: own }, [Share::Partial(_)]) = (&node.op, &way.results[..]) else {
+            return true;
+        };
+        let rows = self.ty(node.inputs[0]).shape[*own].bounds().0.unwrap_or(0);
+        let is_cut = |chosen: &Chosen| matches!(chosen.operands[0], State::Cut { axis, .. } if axis == *own);
+        let before = self.plan.chosen.get(&id).map_or(&[][..], |chosen| &chosen[..]);
+        rows >= self.ranks as i64 && !before.iter().any(is_cut)
     }
 
     /// Whether a way goes on with a cut that is there, or asked or wished for. None is made up: which sizes symbols will have, such as that

@@ -9,10 +9,10 @@ use onnxc_ir::error::Result;
 use onnxc_ir::graph::axes::{Share, Way, ways};
 use onnxc_ir::graph::exchange::{Exchange, Group, Rank, Transfer};
 use onnxc_ir::graph::{
-    Assumptions, Constant, DType, Def, Dim, Graph, NodeId, Op, State as Kept, Sym, TensorType, Value,
+    Assumptions, Constant, DType, Def, Dim, Graph, NodeId, Op, State as Kept, Sym, Tensor, TensorType, Value,
     ValueId, dim::product,
 };
-use onnxc_ir::scalar::ReduceFn;
+use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn};
 use onnxc_ir::verify::verify;
 
 use crate::decide::{Given, Plan};
@@ -151,12 +151,42 @@ impl Emitter<'_> {
             let layout = self.plan.layout(input.value, self.mesh);
             let mut state = graph.states[at - given].clone();
             state.ty = self.local(&layout, &state.ty);
-            let value = self.b.input(&input.name, self.local(&layout, ty), None);
+            let default = match &input.default {
+                Some(initial) => Some(self.cut_tensor(initial, &layout, ty)?),
+                None => None,
+            };
+            let value = self.b.input(&input.name, self.local(&layout, ty), default);
             self.rename(value, input.value);
             self.values.insert((input.value, layout), value);
             states.push((at - given, state));
         }
         Ok(states)
+    }
+
+    /// This rank's share of the initial value of a state.
+    fn cut_tensor(&self, initial: &Tensor, layout: &Layout, ty: &TensorType) -> Result<Tensor> {
+        let mut own = initial.clone();
+        for axis in 0..ty.rank() {
+            let (start, size) = range(self.mesh, layout, &self.digits, axis, &ty.shape[axis]);
+            let (Some(start), Some(size)) = (start.as_const(), size.as_const()) else {
+                return Err(internal(format!("an initial value of {ty} is cut at {start}")));
+            };
+            let (start, size) = (start as usize, size as usize);
+            if size == own.shape[axis] {
+                continue;
+            }
+            let outer: usize = own.shape[..axis].iter().product();
+            let inner = own.shape[axis + 1..].iter().product::<usize>() * own.dtype.size();
+            let row = own.shape[axis] * inner;
+            let mut data = Vec::with_capacity(outer * size * inner);
+            for at in 0..outer {
+                let first = at * row + start * inner;
+                data.extend_from_slice(&own.data[first..first + size * inner]);
+            }
+            own.shape[axis] = size;
+            own = Tensor::new(own.dtype, own.shape, data.into());
+        }
+        Ok(own)
     }
 
     fn rename(&mut self, own: ValueId, value: ValueId) {
@@ -361,7 +391,10 @@ impl Emitter<'_> {
             .map(|(&value, layout)| self.local(layout, self.graph.ty(value)))
             .collect();
         let op = types.first().map_or_else(|| node.op.clone(), |ty| localized(&node.op, ty));
-        let results = self.b.emit(op, inputs)?;
+        let results = match self.picked_rows(id)? {
+            Some((axis, layout)) => vec![self.gather_rows(id, inputs, axis, &layout)?],
+            None => self.b.emit(op, inputs)?,
+        };
         for (at, (&own, &value)) in results.iter().zip(&node.outputs).enumerate() {
             if *self.b.ty(own) != types[at] {
                 let (found, ty, name) = (self.b.ty(own), &types[at], node.op.name());
@@ -383,6 +416,60 @@ impl Emitter<'_> {
             self.values.insert((value, stored), own);
         }
         Ok(())
+    }
+
+    /// Of what is gathered from an axis that is cut: the axis, and how the operand lies.
+    fn picked_rows(&self, id: NodeId) -> Result<Option<(usize, Layout)>> {
+        let node = &self.graph.nodes[id];
+        let Op::Gather { axis } = node.op else { return Ok(None) };
+        let chosen = self.plan.chosen.get(&id).map_or(&[][..], |chosen| &chosen[..]);
+        let layout: Layout = chosen.iter().map(|way| way.operands[0]).collect();
+        let cut = cuts(&layout, axis).count();
+        match cut {
+            0 => Ok(None),
+            1 => Ok(Some((axis, self.same_as_there(node.inputs[0], layout)))),
+            cut => Err(internal(format!("{id} gathers from an axis that is cut {cut} times"))),
+        }
+    }
+
+    /// What indices pick of the rows of this rank. In place of rows of others it has what changes no sum.
+    fn gather_rows(
+        &mut self,
+        id: NodeId,
+        inputs: &[ValueId],
+        axis: usize,
+        layout: &Layout,
+    ) -> Result<ValueId> {
+        let data = self.graph.ty(self.graph.nodes[id].inputs[0]).clone();
+        let (start, size) = range(self.mesh, layout, &self.digits, axis, &data.shape[axis]);
+        let b = &mut self.b;
+        let indices = b.cast(inputs[1], DType::I64)?;
+        let [all, start, size] = [&data.shape[axis], &start, &size].map(|dim| b.dim_scalar(dim));
+        let (all, start, size) = (all?, start?, size?);
+        let (zero, one) = (b.scalar(DType::I64, 0.0), b.scalar(DType::I64, 1.0));
+        let is_negative = b.compare(CompareFn::Lt, indices, zero)?;
+        let behind = b.binary(BinaryFn::Add, indices, all)?;
+        let row = b.select(is_negative, behind, indices)?;
+        let within = |b: &mut Builder<'_>, row: ValueId, count: ValueId| -> Result<ValueId> {
+            let low = b.compare(CompareFn::Ge, row, zero)?;
+            let high = b.compare(CompareFn::Lt, row, count)?;
+            b.binary(BinaryFn::And, low, high)
+        };
+        let is_valid = within(b, row, all)?;
+        let own = b.binary(BinaryFn::Sub, row, start)?;
+        let is_own = within(b, own, size)?;
+        let last = b.binary(BinaryFn::Sub, size, one)?;
+        let own = b.binary(BinaryFn::Max, own, zero)?;
+        let own = b.binary(BinaryFn::Min, own, last)?;
+        // One that no rank has stays as it is, and is found by all of them.
+        let own = b.select(is_valid, own, indices)?;
+        let picked = b.emit1(Op::Gather { axis }, &[inputs[0], own])?;
+        let mut shape = b.shape(is_own);
+        shape.extend(std::iter::repeat_n(Dim::ONE, data.rank() - axis - 1));
+        let is_own = b.reshape(is_own, shape)?;
+        // Zeros keep their signs.
+        let none = b.scalar(data.dtype, if data.dtype.is_float() { -0.0 } else { 0.0 });
+        b.select(is_own, picked, none)
     }
 
     /// Adds up what the ranks along an axis have of a value.

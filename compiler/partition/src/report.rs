@@ -1,6 +1,6 @@
 //! What a rank holds and exchanges, for people.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use onnxc_ir::graph::{Dim, Graph, Op, ValueId};
 
@@ -11,6 +11,41 @@ pub struct Exchanged {
     pub count: usize,
     /// Bytes that the rank sends.
     pub bytes: Dim,
+}
+
+/// The weights that several ranks of a stage have as a whole, the largest first: a line for people.
+pub fn replicated(graph: &Graph, ranks: &[Graph]) -> Option<String> {
+    const NAMED: usize = 4;
+    let constants = |graph: &Graph| -> HashMap<String, i64> {
+        let used: HashSet<ValueId> =
+            graph.order.iter().flat_map(|&id| graph.nodes[id].inputs.iter().copied()).collect();
+        let own = used.into_iter().filter(|&value| graph.is_constant(value));
+        let of = |value: ValueId| {
+            (graph.values[value].name.clone(), graph.ty(value).bytes().as_const().unwrap_or(0))
+        };
+        own.map(of).filter(|(name, bytes)| !name.is_empty() && *bytes > 0).collect()
+    };
+    let all = constants(graph);
+    let mut holders: HashMap<&str, usize> = HashMap::new();
+    for own in ranks {
+        for (name, bytes) in constants(own) {
+            if let Some((name, _)) = all.get_key_value(&name).filter(|(_, whole)| **whole == bytes) {
+                *holders.entry(name).or_default() += 1;
+            }
+        }
+    }
+    let mut found: Vec<(i64, &str)> =
+        holders.into_iter().filter(|(_, count)| *count > 1).map(|(name, _)| (all[name], name)).collect();
+    found.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+    let sum: i64 = found.iter().map(|(bytes, _)| bytes).sum();
+    let named: Vec<String> =
+        found.iter().take(NAMED).map(|(bytes, name)| format!("`{name}` ({bytes})")).collect();
+    let more = match found.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!found.is_empty())
+        .then(|| format!("whole on several ranks: {sum} bytes of weights: {}{more}", named.join(", ")))
 }
 
 /// What a rank holds and sends.
@@ -39,10 +74,8 @@ impl Holding {
                 }
             }
             if let Op::Exchange(exchange) = &node.op {
-                let given =
-                    exchange.given(&node.inputs, graph).map_or(Dim::ZERO, |value| graph.ty(value).bytes());
                 let entry = exchanged.entry(exchange.name()).or_insert((0, Dim::ZERO));
-                *entry = (entry.0 + 1, entry.1.clone() + exchange.sent(&given, own.rank));
+                *entry = (entry.0 + 1, entry.1.clone() + exchange.sent(&node.inputs, graph, own.rank));
             }
         }
         let states = graph.states.iter().fold(Dim::ZERO, |sum, state| {

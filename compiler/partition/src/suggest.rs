@@ -7,6 +7,7 @@ use onnxc_ir::graph::axes::{Share, ways};
 use onnxc_ir::graph::{Graph, NodeId, Op, OriginId, RhsLayout, TensorType, ValueId};
 
 use crate::cost;
+use crate::layout::State;
 
 /// A product with weights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +22,8 @@ pub enum Role {
 #[derive(Debug, Default)]
 pub struct Suggestion {
     pub products: Vec<(OriginId, Role)>,
+    /// Tables whose rows ranks share, by what gathers from them: the axis of the rows.
+    pub tables: Vec<(OriginId, usize)>,
     /// Products that all ranks compute.
     pub whole: usize,
 }
@@ -86,7 +89,21 @@ impl<'g> Walk<'g> {
         let origin = |id: &NodeId| self.graph.nodes[*id].origin;
         let columns = self.columns.iter().map(|(id, axis)| (origin(id), Role::Columns { axis: *axis }));
         let rows = self.rows.iter().map(|id| (origin(id), Role::Rows));
-        Suggestion { products: columns.chain(rows).collect(), whole: self.whole }
+        Suggestion { products: columns.chain(rows).collect(), tables: self.tables(), whole: self.whole }
+    }
+
+    /// Tables that are more work to hold than what is gathered from them is to add up.
+    fn tables(&self) -> Vec<(OriginId, usize)> {
+        let of = |&id: &NodeId| {
+            let node = &self.graph.nodes[id];
+            let Op::Gather { axis } = node.op else { return None };
+            let (table, result) = (self.graph.ty(node.inputs[0]), self.graph.ty(node.outputs[0]));
+            let pays = cost::held(table) > cost::combination(result, State::Whole, self.ranks);
+            let rows = table.shape[axis].as_const().unwrap_or(0);
+            let fits = self.graph.is_constant(node.inputs[0]) && rows >= self.ranks as i64;
+            (fits && pays).then_some((node.origin, axis))
+        };
+        self.graph.order.iter().filter_map(of).collect()
     }
 
     fn types(&self, values: &[ValueId]) -> Vec<&'g TensorType> {

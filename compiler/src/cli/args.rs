@@ -396,6 +396,9 @@ pub struct ShardArgs {
     /// Parts of a batch: the first axis of inputs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub data_parallel: u16,
+    /// Of a model with training_info, give each part of a batch a part of what the optimizer keeps, such as momenta
+    #[arg(long)]
+    pub shard_optimizer: bool,
     /// Name of the configuration
     #[arg(long, value_name = "NAME", default_value = "ranks")]
     pub configuration: String,

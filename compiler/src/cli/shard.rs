@@ -30,7 +30,13 @@ pub fn run(args: &ShardArgs) -> Result<(), Problems> {
     }
     let source = Source::open(&args.model, args.external_data_root.as_deref()).map_err(one)?;
     output::check_place(&args.output, &source.read_files()).map_err(one)?;
-    let options = ShardOptions { name: args.configuration.clone(), grid };
+    if args.shard_optimizer && grid.batches < 2 {
+        let message = "--shard-optimizer: the parts of a batch share it, and --data-parallel asks for these"
+            .to_string();
+        return Err(one(usage(message)));
+    }
+    let options =
+        ShardOptions { name: args.configuration.clone(), grid, shard_optimizer: args.shard_optimizer };
     let sharded = crate::shard(source.bytes(), source.external(), &options)?;
     let copies = copies(&args.output, &source, &sharded.locations).map_err(one)?;
     output::check_place(&args.output, &source.read_files()).map_err(one)?;

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use super::{Group, Message, Reduction, Transport, combine, element_bytes, status};
 
 /// Bytes up to which each rank sends all it has to all others rather than a share of it: one message's time instead of two.
-const AT_ONCE: usize = 16 << 10;
+pub const AT_ONCE: usize = 16 << 10;
 
 /// A rank, as the others see it.
 #[derive(Debug)]

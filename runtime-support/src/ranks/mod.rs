@@ -11,7 +11,7 @@ mod threads;
 
 use std::ffi::c_void;
 
-pub use collectives::Peer;
+pub use collectives::{AT_ONCE, Peer};
 pub use reduce::{Reduction, combine, element_bytes};
 pub use threads::{World, onnxc_ranks_communicator, onnxc_ranks_create, onnxc_ranks_destroy};
 

@@ -22,6 +22,8 @@ struct Post {
     /// Messages on their way, by who sends and who gets them.
     ways: HashMap<(i64, i64), VecDeque<Vec<u8>>>,
     aborted: bool,
+    /// Bytes that each rank has sent.
+    sent: HashMap<i64, u64>,
 }
 
 impl Hub {
@@ -34,6 +36,7 @@ impl Hub {
         let copies: Vec<(i64, Vec<u8>)> = sends.iter().map(|(to, data)| (*to, data.to_vec())).collect();
         let mut post = self.post();
         for (to, copy) in copies {
+            *post.sent.entry(rank).or_default() += copy.len() as u64;
             post.ways.entry((rank, to)).or_default().push_back(copy);
         }
         if !sends.is_empty() {
@@ -148,6 +151,11 @@ impl World {
     /// That of a rank. One thread at a time may use it.
     pub fn communicator(&self, rank: usize) -> Option<*const Communicator> {
         self.communicators.get(rank).map(|&(communicator, _)| communicator.cast_const())
+    }
+
+    /// Bytes that a rank has sent.
+    pub fn bytes(&self, rank: usize) -> u64 {
+        self.hub.post().sent.get(&(rank as i64)).copied().unwrap_or(0)
     }
 
     /// Lets all ranks that wait, or will wait, go on with a status.

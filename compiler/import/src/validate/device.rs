@@ -90,6 +90,9 @@ impl<'m> Validator<'m> {
         let rank = self.declared_rank(name);
         for dim in &sharding.sharded_dim {
             let axis = dim.axis();
+            if dim.axis.is_none() {
+                faults.push("what is sharded has no axis".to_string());
+            }
             if let Some(rank) = rank.filter(|&rank| !(-rank..rank).contains(&axis)) {
                 faults.push(format!("axis {axis} is sharded, and the value has {rank}"));
             }

@@ -100,6 +100,7 @@ pub fn ways(op: &Op, inputs: &[&TensorType], results: &[&TensorType]) -> Vec<Way
                 at if at < axis + count => way([None, Some(at - axis)], [range(at)]),
                 at => way([Some(at + 1 - count), None], [range(at)]),
             })
+            .chain(by_rows(result).then(|| way([Some(*axis), None], [Share::Partial(ReduceFn::Sum)])))
             .collect()
         }
         Op::GatherElements { axis } | Op::ScatterElements { axis, .. } => {
@@ -118,6 +119,12 @@ pub fn ways(op: &Op, inputs: &[&TensorType], results: &[&TensorType]) -> Vec<Way
         Op::Iota { axis, .. } => axes.filter(|at| at != axis).map(|at| way([], [range(at)])).collect(),
         _ => vec![],
     }
+}
+
+/// Whether what is gathered may be a sum over the parts of the axis that indices pick from: each part gives what it has, and otherwise what
+/// changes no number that it is added to. Indices are then those of a part, which whoever follows this way must see to.
+fn by_rows(result: &TensorType) -> bool {
+    (result.dtype.is_float() || result.dtype.is_int()) && crate::graph::exchange::combines(result.dtype)
 }
 
 fn same_of_two(inputs: &[&TensorType], result: &TensorType, axis: usize) -> Option<Way> {

@@ -8,7 +8,7 @@
 use std::fmt;
 
 pub use onnxc_runtime_support::ranks::Group;
-use onnxc_runtime_support::ranks::{Reduction, element_bytes};
+use onnxc_runtime_support::ranks::{AT_ONCE, Reduction, element_bytes};
 
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{DType, Dim, Graph, Op, TensorType, ValueId};
@@ -151,20 +151,36 @@ impl Exchange {
         }
     }
 
-    /// Bytes that this rank sends. `given` is how many it gives to the exchange.
-    pub fn sent(&self, given: &Dim, rank: i64) -> Dim {
-        let others = Dim::from(self.group.count - 1);
-        let share =
-            |bytes: &Dim| bytes.clone() - bytes.floor_div(&Dim::from(self.group.count)).unwrap_or(Dim::ZERO);
+    /// Bytes that this rank sends, of an exchange with these operands: what the communicators of the runtime send.
+    pub fn sent(&self, inputs: &[ValueId], graph: &Graph, rank: i64) -> Dim {
+        let given = self.given(inputs, graph).map_or(Dim::ZERO, |value| graph.ty(value).bytes());
+        let (members, own) = (self.group.count, self.group.place(rank).unwrap_or(0));
+        let others = Dim::from(members - 1);
         match self.transfer {
-            // What is small goes to all others, what is large in shares.
-            Transfer::AllReduce(_) => share(given) * Dim::from(2i64),
-            Transfer::AllGather => given.clone() * others,
-            Transfer::ReduceScatter(_) | Transfer::AllToAll => share(given),
-            Transfer::Broadcast { root } if self.group.place(rank) == usize::try_from(root).ok() => {
-                given.clone() * others
+            Transfer::AllReduce(_) if members > 2 => {
+                // What is small goes to all others. What is large is scattered, summed and gathered.
+                let all = self.ty.elements();
+                let bound = |at: usize| {
+                    (all.clone() * Dim::from(at)).floor_div(&Dim::from(members)).unwrap_or(Dim::ZERO)
+                };
+                let share = TensorType::new(self.ty.dtype, vec![bound(own + 1) - bound(own)]).bytes();
+                let is_large = (given.clone() - Dim::from(AT_ONCE)).max_dim(&Dim::ZERO).min_dim(&Dim::ONE);
+                given.clone() * others - is_large * (given - share) * Dim::from(members - 2)
             }
-            Transfer::Send { .. } => given.clone(),
+            Transfer::AllReduce(_) | Transfer::AllGather => given * others,
+            Transfer::ReduceScatter(_) => given - self.ty.bytes(),
+            Transfer::AllToAll => {
+                let counts = inputs.get(1).and_then(|&counts| graph.producer(counts));
+                let kept = match counts.map(|node| &graph.nodes[node].op) {
+                    Some(Op::DimValues { dims }) => dims.get(own).cloned().unwrap_or(Dim::ZERO),
+                    _ => Dim::ZERO,
+                };
+                given - TensorType::new(self.ty.dtype, vec![kept]).bytes()
+            }
+            Transfer::Broadcast { root } if self.group.place(rank) == usize::try_from(root).ok() => {
+                given * others
+            }
+            Transfer::Send { .. } => given,
             Transfer::Broadcast { .. } | Transfer::Receive { .. } => Dim::ZERO,
         }
     }
