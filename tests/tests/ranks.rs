@@ -533,6 +533,8 @@ impl Mpi {
 
     fn run(&self, processes: usize) -> std::process::Command {
         let mut command = std::process::Command::new(&self.run);
+        // What MPICH stands on reports messages that nobody came for, among what the program prints.
+        command.env("UCX_LOG_LEVEL", "error");
         command.args(&self.flags).arg("-n").arg(processes.to_string());
         command
     }

@@ -22,7 +22,7 @@ pub enum Role {
 #[derive(Debug, Default)]
 pub struct Suggestion {
     pub products: Vec<(OriginId, Role)>,
-    /// Tables whose rows ranks share, by what gathers from them: the axis of the rows.
+    /// Tables whose rows ranks share: the operation that gathers from one, and the axis of the rows.
     pub tables: Vec<(OriginId, usize)>,
     /// Products that all ranks compute.
     pub whole: usize,

@@ -435,7 +435,7 @@ fn rules() -> Vec<Rule> {
         },
         Rule {
             field: "ShardingSpec.index_to_device_group_map",
-            says: "a number in device may be the key of a group, each of which has the shard; others are devices",
+            says: "a number in device may be the key of a group, whose devices all have the shard; others are devices",
             kept: vec![
                 kept(
                     |m| groups(m, [-1, -2], [&[0, 1], &[2, 3]]),
@@ -447,7 +447,7 @@ fn rules() -> Vec<Rule> {
                     &[ALL / 2, ALL / 2, ALL / 2, ALL / 2],
                     GATHERED,
                 ),
-                // A key that is no device of the list.
+                // A key that the list of devices does not have.
                 kept(|m| spec(m).index_to_device_group_map = vec![group(9, &[0, 1])], HALVES, GATHERED),
             ],
             broken: vec![
@@ -509,7 +509,7 @@ fn rules() -> Vec<Rule> {
             field: "ShardedDim.simple_sharding",
             says: "how the axis is divided: several where several axes were fused into it",
             kept: vec![
-                // Three pieces of two columns each, of which none is cut.
+                // Three pieces of two columns each, which stay whole.
                 kept(
                     |m| {
                         configuration(m).num_devices = Some(3);
