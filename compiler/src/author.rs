@@ -188,8 +188,6 @@ pub fn shard(
     // Caches that stay in place are not exchanged.
     followed.import.state.found = !trains && !state::pairs_of(&graph).is_empty();
     followed.import.training = trains;
-    // Not all weights at once twice: what follows imports the model again.
-    drop(graph);
     notes.extend(ranks(model.clone().into(), external, &followed)?);
     Ok(Sharded { model, notes, locations })
 }

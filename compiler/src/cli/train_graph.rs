@@ -82,8 +82,10 @@ pub(super) fn copies(output: &Path, source: &Source, locations: &[String]) -> Re
         let place = folder.join(location);
         // Refuses a location that leads elsewhere.
         let bytes = source.external().read(location, 0, None)?;
+        // The file itself is not mapped once more, which large ones may have no room for.
+        let is_itself = || place.canonicalize().is_ok_and(|place| source.read_files().contains(&place));
         let is_same = std::fs::metadata(&place).is_ok_and(|found| found.len() == bytes.len() as u64)
-            && crate::files::Mapped::open(&place)?.bytes() == bytes;
+            && (is_itself() || crate::files::Mapped::open(&place)?.bytes() == bytes);
         if is_same {
             continue;
         }
