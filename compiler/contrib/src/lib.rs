@@ -1,5 +1,7 @@
-//! Operators of other domains than ONNX's own: `com.microsoft`, of ONNX Runtime, and `ai.onnx.ml`, of classic models.
+//! Operators of other domains than ONNX's own: `com.microsoft`, of ONNX Runtime, `ai.onnx.ml`, of classic models, and
+//! `ai.onnx.contrib`, of onnxruntime-extensions.
 
+pub mod extensions;
 pub mod microsoft;
 pub mod ml;
 #[cfg(test)]
@@ -9,6 +11,7 @@ use onnxc_ops::OpDef;
 
 /// Families of these domains, for an [`onnxc_ops::Table`].
 pub const FAMILIES: &[&[OpDef]] = &[
+    extensions::bert::ROWS,
     ml::ROWS,
     ml::labels::ROWS,
     ml::maps::ROWS,

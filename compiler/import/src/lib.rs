@@ -67,6 +67,7 @@ use types::Types;
 /// The domains whose operators the table knows, each with the newest version of it.
 const NEWEST: &[(&str, u32)] = &[
     ("", 28),
+    ("ai.onnx.contrib", 1),
     ("ai.onnx.ml", 5),
     ("ai.onnx.preview.training", 1),
     ("com.microsoft", 1),

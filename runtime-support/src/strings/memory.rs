@@ -102,3 +102,58 @@ impl<T: Copy> Drop for Array<'_, T> {
         }
     }
 }
+
+/// Elements that become more, in the caller's memory.
+pub(super) struct List<'m, T: Copy> {
+    memory: &'m Memory,
+    elements: Array<'m, T>,
+    count: usize,
+}
+
+impl<'m, T: Copy> List<'m, T> {
+    pub fn new(memory: &'m Memory) -> List<'m, T> {
+        let elements = Array { memory, start: NonNull::dangling(), count: 0, elements: PhantomData };
+        List { memory, elements, count: 0 }
+    }
+
+    pub fn push(&mut self, value: T) -> Result<(), Status> {
+        if self.count == self.elements.len() {
+            let mut larger = self.memory.array((2 * self.count).max(64), value)?;
+            if let Some(start) = larger.get_mut(..self.count) {
+                start.copy_from_slice(&self.elements);
+            }
+            self.elements = larger;
+        }
+        if let Some(place) = self.elements.get_mut(self.count) {
+            *place = value;
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    pub fn extend(&mut self, values: &[T]) -> Result<(), Status> {
+        values.iter().try_for_each(|&value| self.push(value))
+    }
+
+    /// Keeps the first `count` elements at most.
+    pub fn truncate(&mut self, count: usize) {
+        self.count = self.count.min(count);
+    }
+
+    pub fn clear(&mut self) {
+        self.count = 0;
+    }
+}
+
+impl<T: Copy> std::ops::Deref for List<'_, T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        self.elements.get(..self.count).unwrap_or_default()
+    }
+}
+
+impl<T: Copy> std::ops::DerefMut for List<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        self.elements.get_mut(..self.count).unwrap_or_default()
+    }
+}

@@ -30,6 +30,7 @@ pub mod regex;
 mod small;
 mod split;
 mod table;
+pub mod tokenizers;
 mod tokens;
 
 pub use calls::*;

@@ -106,6 +106,9 @@ pub unsafe fn invoke(
             (&[a, b], &[n, m, k, l]) => {
                 (as_function!(M, P, P, M, i64, i64, i64, i64))(state, a, b, result, n, m, k, l)
             }
+            (&[a, b, c], &[n, m, k]) => {
+                (as_function!(M, P, P, P, M, i64, i64, i64))(state, a, b, c, result, n, m, k)
+            }
             (&[a, b, c], &[n, m, k, l, o]) => {
                 (as_function!(M, P, P, P, M, i64, i64, i64, i64, i64))(state, a, b, c, result, n, m, k, l, o)
             }

@@ -8,7 +8,7 @@ use std::ffi::c_void;
 
 #[cfg(any(test, feature = "images"))]
 use onnxc_runtime_images as images;
-use onnxc_runtime_support::strings;
+use onnxc_runtime_support::strings::{self, tokenizers};
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::{DType, Dim, TensorType};
@@ -189,6 +189,13 @@ functions! {
         ORDER "order" onnxc_strings_order [STRING] -> COUNT, [P, P, P, N];
         // Where among keys a text is the last time, or -1: number of keys, `n`.
         FIND "find" onnxc_strings_find [STRING, STRING] -> COUNT, [P, P, P, P, N, N];
+    }
+    tokenizers Texts {
+        // Tokens of a tokenizer of BERT's kind, by its tables: `n`, bytes of the tables, what of `tokenizers::result` the result is, and how
+        // many elements that has.
+        BERT "bert" onnxc_strings_bert [STRING, BYTES] -> STRING, [P, P, P, P, N, N, N, N];
+        // Texts of spans of such tokens: spans, tokens, bytes of the tables.
+        BERT_TEXTS "bert_texts" onnxc_strings_bert_texts [COUNT, COUNT, BYTES] -> STRING, [P, P, P, P, P, N, N, N];
     }
     images Image {
         // The sizes of an image, `[height, width]`: bytes of the stream, and the pixels' format.

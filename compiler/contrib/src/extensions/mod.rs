@@ -1,0 +1,101 @@
+//! Domain `ai.onnx.contrib`: tokenizers of onnxruntime-extensions. Each is a function of the runtime, whose tables are a constant of the
+//! graph.
+
+pub mod bert;
+
+use onnxc_ir::graph::call::Function;
+use onnxc_ir::graph::{Tensor as Data, TensorType};
+use onnxc_ops::row::*;
+use onnxc_runtime_support::strings::tokenizers::result;
+
+pub const DOMAIN: &str = "ai.onnx.contrib";
+
+const STRING: &str = "tensor(string)";
+const I64: &str = "tensor(int64)";
+
+/// A row of this domain.
+const fn extension(
+    name: &'static str,
+    inputs: &'static [Param],
+    outputs: &'static [Param],
+    attributes: &'static [AttrDef],
+    shapes: &'static [&'static str],
+    lower: onnxc_ops::LowerFn,
+    doc: &'static str,
+) -> OpDef {
+    OpDef { domain: DOMAIN, ..row(name, 1, inputs, outputs, attributes, &[], shapes, lower, doc) }
+}
+
+/// An attribute that is set where it is 1.
+fn flag(cx: &NodeCx<'_, '_>, name: &str) -> Result<bool> {
+    Ok(cx.int(name)? == 1)
+}
+
+/// The constant that a function of the runtime reads, and its bytes.
+fn tables(cx: &mut NodeCx<'_, '_>, tables: std::result::Result<Vec<u8>, usize>) -> Result<(ValueId, Dim)> {
+    match tables {
+        Ok(tables) => {
+            let bytes = tables.len();
+            Ok((cx.b.constant(Data::from_slice(&[bytes], &tables)), Dim::from(bytes)))
+        }
+        Err(bytes) => {
+            unsupported(format!("a vocabulary whose tables take {bytes} bytes; they may have 4 GiB"))
+        }
+    }
+}
+
+/// The entries of a vocabulary in JSON: an object with a number for each text.
+fn json_vocabulary(attribute: &str, text: &str) -> Result<Vec<(String, u32)>> {
+    let wrong = |what: String| Error::malformed(Stage::Infer, format!("attribute {attribute}: {what}"));
+    let tree: serde_json::Value = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+    let serde_json::Value::Object(entries) = tree else {
+        return Err(wrong("it is no JSON object of texts and their numbers".to_string()));
+    };
+    let number = |(text, number): (String, serde_json::Value)| {
+        let number = number.as_i64().and_then(|number| i32::try_from(number).ok());
+        match number.and_then(|number| u32::try_from(number).ok()) {
+            Some(number) => Ok((text, number)),
+            None => Err(wrong(format!("the number of `{text}` is not one from 0 to {}", i32::MAX))),
+        }
+    };
+    entries.into_iter().map(number).collect()
+}
+
+/// What a tokenizer finds in texts.
+struct Tokens {
+    function: &'static Function,
+    texts: ValueId,
+    tables: (ValueId, Dim),
+    /// How many texts there are.
+    count: Dim,
+    /// How many tokens each has.
+    counts: ValueId,
+}
+
+impl Tokens {
+    fn of(
+        cx: &mut NodeCx<'_, '_>,
+        function: &'static Function,
+        texts: ValueId,
+        tables: (ValueId, Dim),
+    ) -> Result<Tokens> {
+        let count = cx.b.ty(texts).elements();
+        let texts = cx.b.reshape(texts, vec![count.clone()])?;
+        let mut tokens = Tokens { function, texts, tables, count: count.clone(), counts: texts };
+        tokens.counts = tokens.result(cx, result::COUNTS, vec![count], DType::I64)?;
+        Ok(tokens)
+    }
+
+    fn result(&self, cx: &mut NodeCx<'_, '_>, what: i64, shape: Vec<Dim>, dtype: DType) -> Result<ValueId> {
+        let (tables, bytes) = self.tables.clone();
+        let ty = TensorType::new(dtype, shape);
+        let numbers = vec![self.count.clone(), bytes, Dim::from(what), ty.elements()];
+        cx.b.call(self.function, &[self.texts, tables], numbers, ty)
+    }
+
+    /// How many tokens all texts have.
+    fn total(&self, cx: &mut NodeCx<'_, '_>) -> Result<Dim> {
+        let total = cx.b.reduce(ReduceFn::Sum, self.counts, &[0])?;
+        Ok(cx.b.sizes(total, &|_| None)?.remove(0))
+    }
+}

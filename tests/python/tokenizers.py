@@ -1,0 +1,300 @@
+"""Holds tokenizers of `ai.onnx.contrib` against the package onnxruntime-extensions, on drawn lines in many scripts.
+
+    PYTHONPATH=runtime-support/python ONNXC_COMMAND=target/release/onnxc python tests/python/tokenizers.py --lines 10000
+
+    python tests/python/tokenizers.py --goldens tests/tokenizers
+
+The first form compiles each model and runs both on every line. The second form writes models and what the package gives for a few
+lines, which `cargo test` holds the compiler against.
+
+Needs the packages onnx, onnxruntime, onnxruntime-extensions, tokenizers, sentencepiece and numpy. Exit status 1 if results differ.
+"""
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+
+# This file has the name of a package that it needs.
+sys.path = [path for path in sys.path if os.path.abspath(path or ".") != os.path.dirname(os.path.abspath(__file__))]
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper
+from onnxruntime_extensions import get_library_path
+
+DOMAIN = "ai.onnx.contrib"
+
+WORDS = (
+    "the quick brown fox jumps over lazy dog's don't we'll I'M they've YOU'RE he'd it's 'S naïve café Ångström Straße ÆGIR œuvre "
+    "mother-in-law e.g. U.S.A. http://a.example/path?x=1&y=2 user@example.org C++ f(x)=x^2 50% $9.99 3.14159 1,000,000 0x7fff "
+    "Größe Übung ÉCOLE garçon señor İstanbul ışık ǅungla Ǆ ﬁne Ａｂｃ １２３ ½ ² Ⅷ ㎏ ℵ "
+    "быстрая коричневая ЛИСА Ёлка съешь γρήγορη ΑΛΕΠΟΎ ἀρχή ΟΔΟΣ ὈΔΥΣΣΕΎΣ الثعلب السريع ١٢٣ مُحَمَّد עִבְרִית שלום "
+    "हिन्दी में क्षत्रिय १२३ தமிழ் ภาษาไทย ກາ မြန်မာ ខ្មែរ 快速的棕色狐狸 跳过 懒狗 日本語 ひらがな カタカナ ｶﾀｶﾅ 한국어 한국 "
+    "𠮷野家 𝔘𝔫𝔦 𝟙𝟚 𐍈 אבג ܐܒ ይሁን Ꭰ ᚠᛇᚻ ☃ ★ ♥ → ≤ ∑ € £ ¥ § ¶ « » „quoted“ ‘x’ – — … · ‽ ¿qué? ¡sí! "
+    "😀 👍🏽 👩‍👩‍👧‍👦 🏳️‍🌈 🇩🇪 1️⃣ é n̄ ạ̈ Z͑ͫ̓ \u200bzero \u200ejoin\u200d \ufeffbom a\u00adb \u2060x "
+    "x\u0085y [UNK] [CLS] [SEP] [MASK] <unk> <s> </s> <pad> <|endoftext|> <|startoftext|> <mask> ▁under ## ##s #tag #"
+).split(" ")
+SPACES = [" "] * 12 + ["  ", "   ", "\t", "\n", "\r\n", "\u00a0", "\u3000", "\u2003", "\u2028", " \n ", "\u1680", "\x0b", "\x0c", "\x1c", ""]
+RANGES = [
+    (0x20, 0x7e), (0xa0, 0x17f), (0x180, 0x24f), (0x300, 0x36f), (0x370, 0x3ff), (0x400, 0x52f), (0x590, 0x5ff), (0x600, 0x6ff),
+    (0x900, 0x97f), (0xe00, 0xe7f), (0x1e00, 0x1fff), (0x2000, 0x206f), (0x20a0, 0x20bf), (0x2100, 0x218f), (0x2190, 0x23ff),
+    (0x3000, 0x30ff), (0x3400, 0x4dbf), (0x4e00, 0x9fff), (0xac00, 0xd7a3), (0xf900, 0xfaff), (0xfb00, 0xfdff), (0xff00, 0xffef),
+    (0x10300, 0x1034f), (0x1d400, 0x1d7ff), (0x1f300, 0x1faff), (0x20000, 0x2a6df), (0x1, 0x1f), (0x7f, 0x9f), (0x10a0, 0x10ff),
+    (0x1100, 0x11ff), (0x2c00, 0x2dff), (0xa000, 0xabff), (0x10000, 0x16fff), (0xe000, 0xf8ff),
+]
+EDGES = [
+    b"", b" ", b"   ", b"\n", b"\t \r\n", "é".encode(), b"a" * 300, b"ab " * 40, "漢".encode() * 110, b"\xff", b"a\x80b", b"\xc3", b"\xe2\x82", b"x\xf0\x9f\x98",
+    b"\xed\xa0\x80 z", b"\xc0\xafq", b"\xf5\x80\x80\x80", b"\xf4\x90\x80\x80w", b"\xe0\x80\x80", b" a", b"a ", b"  a  b  ", b"#", b"##", b"# ## ###", b"'s", b"'", b"a'", b"'re'll'S",
+    b"[UNK]", b"[CLS] a [SEP]", b"</s>", b"<|endoftext|>x<|endoftext|>", b"\x01\x02", b"a\x00b", "\u0301".encode(), "e\u0301".encode(), "👩‍👩‍👧‍👦".encode(), "İ".encode(), "ΟΔΟΣ Σ".encode(),
+    b"...!!!", b"a.b,c;d", b"1234567890", b"12 345", "½²Ⅷ".encode(), "\u3000x\u3000".encode(), "x\u00a0y".encode(), "\ufeff".encode(),
+]
+
+
+def line(rng):
+    """Bytes of a line; some are not UTF-8."""
+    if rng.random() < 0.02:
+        return rng.choice(EDGES)
+    pieces = []
+    for _ in range(rng.choice((1, 2, 3, 5, 8, 13, 21))):
+        kind = rng.random()
+        if kind < 0.7:
+            pieces.append(rng.choice(WORDS))
+        elif kind < 0.9:
+            low, high = rng.choice(RANGES)
+            pieces.append("".join(chr(rng.randint(low, high)) for _ in range(rng.randint(1, 6))))
+        elif kind < 0.92:
+            pieces.append(rng.choice("aé漢") * rng.randint(90, 210))
+        else:
+            pieces.append("".join(rng.choice("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789'-") for _ in range(rng.randint(1, 20))))
+        pieces.append(rng.choice(SPACES))
+    text = "".join(pieces).encode("utf-8", "surrogatepass")
+    if rng.random() < 0.03:
+        text = bytearray(text)
+        for _ in range(rng.randint(1, 3)):
+            text.insert(rng.randint(0, len(text)), rng.choice((0x80, 0xbf, 0xc3, 0xe2, 0xf0, 0xff)))
+        text = bytes(text)
+    return text
+
+
+def defined(text):
+    """A text without what the package does not define: it reads behind the end of one that ends within a character. ONNX Runtime's
+    Python package cuts texts at zeros."""
+    while True:
+        at = 0
+        while at < len(text):
+            first = text[at]
+            size = 1 if first < 0x80 else 2 if 0xc0 <= first < 0xe0 else 3 if 0xe0 <= first < 0xf0 else 4
+            if at + size > len(text):
+                break
+            at += size
+        if at >= len(text):
+            return text.replace(b"\0", b"\1")
+        text = text[:at]
+
+
+def lines(count, seed):
+    rng = random.Random(seed)
+    return [defined(text) for text in (EDGES + [line(rng) for _ in range(count)])[:count]]
+
+
+def corpus():
+    return [text.decode("utf-8", "ignore") for text in lines(3000, 99)]
+
+
+class Model:
+    """One operator with its attributes. `feeds` makes the inputs of a run of some lines."""
+
+    def __init__(self, name, operator, inputs, outputs, attributes, feeds, per_run=1):
+        self.name, self.operator, self.per_run, self.feeds = name, operator, per_run, feeds
+        self.outputs = outputs
+        node = helper.make_node(operator, [name for name, _, _ in inputs], [name for name, _ in outputs], domain=DOMAIN, **attributes)
+        given = [helper.make_tensor_value_info(*value) for value in inputs]
+        results = [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs]
+        graph = helper.make_graph([node], name, given, results)
+        self.proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)], ir_version=8)
+
+
+TEXT = ("text", TensorProto.STRING, ["n"])
+
+
+def texts(some):
+    try:
+        return {"text": np.array([text.decode() for text in some], object)}
+    except UnicodeDecodeError:
+        pass
+    # In arrays of bytes ONNX Runtime reads up to a zero behind each.
+    return {"text": np.array(some, f"S{max(map(len, some)) + 1}")}
+
+
+def ids(*names):
+    return [(name, TensorProto.INT64) for name in names]
+
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def wordpiece_vocabulary(size, few):
+    import tokenizers
+
+    model = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    model.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True, strip_accents=False)
+    model.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    model.train_from_iterator(corpus(), tokenizers.trainers.WordPieceTrainer(
+        vocab_size=size, special_tokens=SPECIAL, show_progress=False, limit_alphabet=size // 3 if few else 100000))
+    entries = sorted(model.get_vocab().items(), key=lambda entry: entry[1])
+    return [text for text, _ in entries if "\n" not in text and "\r" not in text]
+
+
+def bert_models(size, few):
+    words = wordpiece_vocabulary(size, few)
+    file = "\n".join(words) + "\n"
+    four = ids("input_ids", "token_type_ids", "attention_mask", "offset_mapping")
+    own = [
+        Model("bert", "BertTokenizer", [TEXT], four, {"vocab_file": file}, texts),
+        Model("bert_pair", "BertTokenizer", [TEXT], four[:3], {"vocab_file": file, "strip_accents": 1}, texts, 2),
+        Model("bert_cut", "BertTokenizer", [TEXT], four[:3], {"vocab_file": file, "max_length": 7, "do_lower_case": 0}, texts),
+        Model("bert_plain", "BertTokenizer", [TEXT], four[:3], {"vocab_file": file.replace("\n", "\r\n"), "do_basic_tokenize": 0}, texts),
+        Model("bert_letters", "BertTokenizer", [TEXT], four[:3], {"vocab_file": file, "tokenize_chinese_chars": 0, "suffix_indicator": ""}, texts),
+        Model("hf_bert", "HfBertTokenizer", [TEXT], ids("input_ids", "attention_mask", "token_type_ids"), {"vocab_file": file}, texts, 2),
+    ]
+    for at, attributes in enumerate(({}, {"strip_accents": 1, "tokenize_punctuation": 1}, {"do_lower_case": 0, "tokenize_chinese_chars": 0, "remove_control_chars": 0})):
+        own.append(Model(f"basic_{at}", "BasicTokenizer", [TEXT], [("tokens", TensorProto.STRING)], attributes, texts))
+    vocabulary = json.dumps({word: at for at, word in enumerate(words)}, ensure_ascii=False)
+    pieces = [("tokens", TensorProto.STRING), *ids("row_lengths", "row_begin", "row_limit")]
+    attributes = {"vocab": vocabulary, "suffix_indicator": "##", "unknown_token": "[UNK]"}
+    rows = ("row_indices", TensorProto.INT64, ["rows"])
+    own += [
+        Model("wordpiece", "WordpieceTokenizer", [TEXT, rows], pieces, attributes, lambda some: {**texts(some), "row_indices": np.zeros(0, np.int64)}, 3),
+        Model("wordpiece_rows", "WordpieceTokenizer", [TEXT, rows], pieces, {**attributes, "max_input_chars_per_word": 9},
+              lambda some: {**texts(some), "row_indices": np.array([0, 2, 5], np.int64)}, 5),
+    ]
+
+    def tokens(some):
+        rng = random.Random(repr(some))
+        count = rng.randint(0, 12)
+        return np.array([rng.choice((rng.randint(0, len(words) - 1), rng.randint(0, 5), rng.randint(-2, len(words) + 3))) for _ in range(count)], np.int64)
+
+    def spans(some):
+        given = tokens(some)
+        rng = random.Random(len(given))
+        pairs = [sorted((rng.randint(0, len(given)), rng.randint(0, len(given)))) for _ in range(rng.randint(0, 3))]
+        return {"ids": given, "position": np.array(pairs, np.int64).reshape(len(pairs), 2)}
+
+    given = [("ids", TensorProto.INT64, ["n"]), ("position", TensorProto.INT64, ["k", 2])]
+    text = [("str", TensorProto.STRING)]
+    for at, attributes in enumerate(({}, {"skip_special_tokens": 1}, {"clean_up_tokenization_spaces": 0})):
+        own.append(Model(f"bert_decoder_{at}", "BertTokenizerDecoder", given, text, {"vocab_file": file, **attributes},
+                         lambda some: {"ids": tokens(some), "position": np.zeros((0, 2), np.int64)}))
+    own.append(Model("bert_decoder_spans", "BertTokenizerDecoder", given, text, {"vocab_file": file, "use_indices": 1}, spans))
+    return own
+
+
+FAMILIES = {"bert": bert_models}
+
+
+def session(model):
+    options = ort.SessionOptions()
+    options.register_custom_ops_library(get_library_path())
+    options.log_severity_level = 4
+    return ort.InferenceSession(model.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def plain(array):
+    """A result as JSON has it; `None` for what the package does not decode."""
+    return {"shape": list(array.shape), "values": [value if isinstance(value, str) else int(value) for value in array.reshape(-1).tolist()]}
+
+
+def runs(model, some):
+    """Inputs and the package's results for every run of these lines."""
+    peer = session(model)
+    for at in range(0, len(some) - model.per_run + 1, model.per_run):
+        feeds = model.feeds(some[at:at + model.per_run])
+        try:
+            yield feeds, peer.run(None, feeds)
+        except UnicodeDecodeError:
+            yield feeds, None
+        except Exception as error:  # what the package refuses
+            yield feeds, error
+
+
+def in_json(array):
+    values = array.reshape(-1).tolist()
+    return {"shape": list(array.shape), "values": [list(value) if isinstance(value, bytes) else value for value in values]}
+
+
+def goldens(models, folder, count):
+    os.makedirs(folder, exist_ok=True)
+    for model in models:
+        found = []
+        for feeds, results in runs(model, lines(count, 1)):
+            if results is None or isinstance(results, Exception):
+                continue
+            inputs = [in_json(feeds[value.name]) for value in model.proto.graph.input]
+            found.append({"inputs": inputs, "outputs": [plain(np.asarray(result)) for result in results]})
+        with open(os.path.join(folder, model.name + ".onnx"), "wb") as file:
+            file.write(model.proto.SerializeToString())
+        with open(os.path.join(folder, model.name + ".json"), "w", encoding="utf-8") as file:
+            file.write("[\n" + ",\n".join(json.dumps(run, ensure_ascii=False, separators=(",", ":")) for run in found) + "\n]\n")
+        print(f"{model.name}: {len(found)} runs")
+
+
+def compare(models, count, seed):
+    import onnxc
+
+    some, wrong = lines(count, seed), 0
+    for model in models:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.onnx")
+            onnx.save(model.proto, path)
+            start = time.time()
+            own = onnxc.InferenceSession(path)
+            compiled = time.time() - start
+            equal = differ = refused = skipped = 0
+            for feeds, wanted in runs(model, some):
+                if wanted is None:
+                    skipped += 1
+                    continue
+                try:
+                    found = own.run(None, {name: array.astype(object) if array.dtype.kind == "S" else array for name, array in feeds.items()})
+                except Exception as error:
+                    if isinstance(wanted, Exception):
+                        refused += 1
+                        continue
+                    found = error
+                same = not isinstance(found, Exception) and not isinstance(wanted, Exception) and all(
+                    list(a.shape) == list(np.asarray(b).shape) and np.array_equal(a, b) for a, b in zip(found, wanted))
+                equal += same
+                differ += not same
+                if not same and differ <= 3:
+                    print(f"  {model.name}: {feeds}\n    wanted {wanted}\n    found  {found}")
+            print(f"{model.name}: {equal} runs equal, {differ} differ, {refused} refused by both, {skipped} not compared; "
+                  f"compiled in {compiled:.1f} s", flush=True)
+            wrong += differ
+    return wrong
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--lines", type=int, default=1000)
+    arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--vocabulary", type=int, default=0, help="entries of vocabularies")
+    arguments.add_argument("--goldens", metavar="FOLDER")
+    arguments.add_argument("--family", choices=sorted(FAMILIES), action="append")
+    arguments.add_argument("--model", action="append", help="only models of this name")
+    options = arguments.parse_args()
+    few = options.goldens is not None
+    size = options.vocabulary or (600 if few else 8000)
+    models = [model for name in options.family or FAMILIES for model in FAMILIES[name](size, few)]
+    models = [model for model in models if not options.model or model.name in options.model]
+    if few:
+        goldens(models, options.goldens, 100 if options.lines == 1000 else options.lines)
+    elif compare(models, options.lines, options.seed):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
