@@ -365,10 +365,8 @@ pub fn operators() -> &'static Table {
         #[cfg(feature = "contrib")]
         let table = Table::new(own.chain(onnxc_contrib::FAMILIES.iter().copied()));
         #[cfg(not(feature = "contrib"))]
-        let table = Table::new(own).without(
-            &["ai.onnx.contrib", "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc"],
-            "contrib",
-        );
+        let table = Table::new(own)
+            .without(&["ai.onnx.contrib", "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc"], "contrib");
         table
     });
     &OPERATORS

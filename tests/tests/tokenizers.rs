@@ -51,7 +51,7 @@ impl Values {
         self.values.iter().map(text).collect()
     }
 
-    /// As an input, of which no texts are numbers.
+    /// As an input. Texts are never numbers.
     fn tensor(&self) -> Tensor {
         match (self.numbers(), self.texts()) {
             (Some(numbers), _) => Tensor::from_slice(&self.shape, &numbers),

@@ -12,6 +12,8 @@ use onnxc_ops::OpDef;
 /// Families of these domains, for an [`onnxc_ops::Table`].
 pub const FAMILIES: &[&[OpDef]] = &[
     extensions::bert::ROWS,
+    extensions::bpe::ROWS,
+    extensions::strings::ROWS,
     ml::ROWS,
     ml::labels::ROWS,
     ml::maps::ROWS,

@@ -140,8 +140,19 @@ impl<'m, T: Copy> List<'m, T> {
         self.count = self.count.min(count);
     }
 
+    /// Removes the first `count` elements, or all.
+    pub fn drop_front(&mut self, count: usize) {
+        let count = count.min(self.count);
+        self.elements.copy_within(count..self.count, 0);
+        self.count -= count;
+    }
+
     pub fn clear(&mut self) {
         self.count = 0;
+    }
+
+    pub fn memory(&self) -> &'m Memory {
+        self.memory
     }
 }
 

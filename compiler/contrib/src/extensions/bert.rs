@@ -78,7 +78,7 @@ fn basic(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![tokens.result(cx, result::TOKENS, vec![total], DType::Str)?])
 }
 
-/// Requires that there are so many texts.
+/// Requires that the number of texts lies in this range.
 fn number_of_texts(cx: &mut NodeCx<'_, '_>, counts: std::ops::RangeInclusive<i64>) -> Result<()> {
     let count = cx.b.ty(cx.input(0)?).elements();
     let (least, most) = counts.into_inner();
@@ -146,7 +146,7 @@ fn offsets(cx: &mut NodeCx<'_, '_>, tokens: &Tokens, total: Dim) -> Result<Optio
         return Ok(None);
     }
     if !flag(cx, "do_basic_tokenize")? {
-        return unsupported("offset_mapping where do_basic_tokenize is 0, of which nothing is known");
+        return unsupported("offset_mapping where do_basic_tokenize is 0: the operator does not define it");
     }
     Ok(Some(tokens.result(cx, result::OFFSETS, vec![total, Dim::from(2usize)], DType::I64)?))
 }
@@ -330,7 +330,7 @@ mod tests {
             let case = case("WordpieceTokenizer", &["ab"]).input(&[0], &[0i64; 0]).outputs(4);
             case.str("suffix_indicator", "##").str("unknown_token", "?").str("vocab", vocabulary)
         };
-        assert!(error(&pieces("[]")).contains("it is no JSON object"));
+        assert!(error(&pieces("[]")).contains("it is not a JSON object"));
         assert!(error(&pieces("{\"a\": -1}")).contains("the number of `a` is not one from 0"));
         assert!(error(&pieces("{")).contains("attribute vocab: EOF"));
         pieces("{\"a\": 7}").gives_texts(0, &[2], &["a", "?"]);

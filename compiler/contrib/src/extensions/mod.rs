@@ -1,7 +1,9 @@
-//! Domain `ai.onnx.contrib`: tokenizers of onnxruntime-extensions. Each is a function of the runtime, whose tables are a constant of the
-//! graph.
+//! Domain `ai.onnx.contrib`: tokenizers of onnxruntime-extensions. Each is a function of the runtime, whose tables are a constant of
+//! the graph.
 
 pub mod bert;
+pub mod bpe;
+pub mod strings;
 
 use onnxc_ir::graph::call::Function;
 use onnxc_ir::graph::{Tensor as Data, TensorType};
@@ -49,7 +51,7 @@ fn json_vocabulary(attribute: &str, text: &str) -> Result<Vec<(String, u32)>> {
     let wrong = |what: String| Error::malformed(Stage::Infer, format!("attribute {attribute}: {what}"));
     let tree: serde_json::Value = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
     let serde_json::Value::Object(entries) = tree else {
-        return Err(wrong("it is no JSON object of texts and their numbers".to_string()));
+        return Err(wrong("it is not a JSON object of texts and their numbers".to_string()));
     };
     let number = |(text, number): (String, serde_json::Value)| {
         let number = number.as_i64().and_then(|number| i32::try_from(number).ok());

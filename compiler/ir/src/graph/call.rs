@@ -191,10 +191,13 @@ functions! {
         FIND "find" onnxc_strings_find [STRING, STRING] -> COUNT, [P, P, P, P, N, N];
     }
     tokenizers Texts {
-        // Tokens of a tokenizer of BERT's kind, by its tables: `n`, bytes of the tables, what of `tokenizers::result` the result is, and how
-        // many elements that has.
+        // Tokens of a tokenizer of BERT's kind, by its tables: `n`, bytes of the tables, what of `tokenizers::result` the result is,
+        // and how many elements that has.
         BERT "bert" onnxc_strings_bert [STRING, BYTES] -> STRING, [P, P, P, P, N, N, N, N];
+        // The same of GPT-2's kind.
+        BPE "bpe" onnxc_strings_bpe [STRING, BYTES] -> STRING, [P, P, P, P, N, N, N, N];
         // Texts of spans of such tokens: spans, tokens, bytes of the tables.
+        BPE_TEXTS "bpe_texts" onnxc_strings_bpe_texts [COUNT, COUNT, BYTES] -> STRING, [P, P, P, P, P, N, N, N];
         BERT_TEXTS "bert_texts" onnxc_strings_bert_texts [COUNT, COUNT, BYTES] -> STRING, [P, P, P, P, P, N, N, N];
     }
     images Image {

@@ -125,7 +125,7 @@ fn basic<'m>(
         }
         if alone {
             found(&[letter])?;
-        } else if !ends && !(has(flag::CONTROL) && is_control(letter)) {
+        } else if !(ends || has(flag::CONTROL) && is_control(letter)) {
             word.push(letter)?;
         }
     }

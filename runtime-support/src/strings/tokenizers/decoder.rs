@@ -6,7 +6,12 @@ use super::super::chunks::Draft;
 use super::super::memory::List;
 use super::super::table::State;
 use super::letters::{decode, is_punctuation};
-use super::tables::{Tables, Texts};
+use super::tables::{Tables, Texts, Words, word};
+
+/// What writes the text of tokens.
+pub(super) trait Spell<'s>: FnMut(&'s State, &[i64], &mut Draft<'s>) -> Result<(), Status> {}
+
+impl<'s, F: FnMut(&'s State, &[i64], &mut Draft<'s>) -> Result<(), Status>> Spell<'s> for F {}
 
 impl State {
     /// The text of each span of tokens.
@@ -15,7 +20,7 @@ impl State {
         spans: &[[i64; 2]],
         tokens: &[i64],
         out: &mut [i64],
-        mut write: impl FnMut(&'s State, &[i64], &mut Draft<'s>) -> Result<(), Status>,
+        mut write: impl Spell<'s>,
     ) -> Result<(), Status> {
         self.each(spans.iter().zip(out), |(&[from, to], out)| {
             let span = usize::try_from(from).ok().zip(usize::try_from(to).ok());
@@ -62,9 +67,7 @@ pub fn words_tables<'t>(
 }
 
 /// Words of pieces.
-pub(super) fn words<'t, 's>(
-    tables: &Tables<'t>,
-) -> Result<impl FnMut(&'s State, &[i64], &mut Draft<'s>) -> Result<(), Status> + use<'t, 's>, Status> {
+pub(super) fn words<'t, 's>(tables: &Tables<'t>) -> Result<impl Spell<'s> + use<'t, 's>, Status> {
     let vocabulary = Texts::of(tables.part(part::VOCABULARY)?)?;
     let (unknown, suffix) = (tables.part(part::UNKNOWN)?, tables.part(part::SUFFIX)?);
     let (flags, special) = (tables.number(number::FLAGS)?, tables.number(number::SPECIAL)? as usize);
@@ -116,4 +119,171 @@ fn joins(before: u32, first: u32) -> bool {
         || is(before, both)
         || is(first, both)
         || [before, first].into_iter().any(|letter| letter > 128 && is_punctuation(letter))
+}
+
+mod bytes {
+    /// Numbers of the tables of a decoder of pairs of bytes: the sum of [`flag`]s.
+    pub const FLAGS: usize = 0;
+
+    /// Parts of these tables.
+    pub const UNKNOWN: usize = 0;
+    pub const VOCABULARY: usize = 1;
+    /// Characters of the vocabulary and the bytes that they stand for, ascending: two words each.
+    pub const LETTERS: usize = 2;
+    /// Added tokens, ascending, as words.
+    pub const ADDED: usize = 3;
+    /// Their texts.
+    pub const ADDED_TEXTS: usize = 4;
+    /// Special tokens, ascending, as words.
+    pub const SPECIAL: usize = 5;
+}
+
+pub mod bytes_flag {
+    /// Special and unknown tokens are passed over.
+    pub const SKIP: u32 = 1;
+    /// Special tokens have spaces on either side.
+    pub const SPACES: u32 = 2;
+    /// Tokens are texts with a mark for spaces, or bytes in hexadecimal.
+    pub const TEXTS: u32 = 4;
+}
+
+/// What tables of a decoder of pairs of bytes are made of.
+#[cfg(feature = "compile")]
+pub struct Bytes<'t> {
+    pub flags: u32,
+    pub unknown: &'t str,
+    /// Tokens by their numbers.
+    pub vocabulary: &'t [&'t str],
+    /// What characters stand for; of equal ones the first is one.
+    pub letters: &'t [(u32, u8)],
+    pub added: &'t [(u32, &'t str)],
+    pub special: &'t [u32],
+}
+
+#[cfg(feature = "compile")]
+impl Bytes<'_> {
+    /// The tables, or how many bytes are too many for them.
+    pub fn tables(&self) -> Result<Vec<u8>, usize> {
+        use std::collections::{BTreeMap, BTreeSet};
+
+        let (mut letters, mut added) = (BTreeMap::new(), BTreeMap::new());
+        for &(letter, byte) in self.letters {
+            letters.entry(letter).or_insert(u32::from(byte));
+        }
+        for &(token, text) in self.added {
+            added.entry(token).or_insert(text);
+        }
+        let special: BTreeSet<u32> = self.special.iter().copied().collect();
+        let words = |words: Vec<u32>| words.into_iter().flat_map(u32::to_le_bytes).collect::<Vec<u8>>();
+        super::tables::tables(
+            &[self.flags],
+            &[
+                self.unknown.as_bytes(),
+                &super::tables::texts(self.vocabulary.iter().map(|text| text.as_bytes())),
+                &words(letters.into_iter().flat_map(|(letter, byte)| [letter, byte]).collect()),
+                &words(added.keys().copied().collect()),
+                &super::tables::texts(added.values().map(|text| text.as_bytes())),
+                &words(special.into_iter().collect()),
+            ],
+        )
+    }
+}
+
+/// Where a word is among ascending ones.
+fn place(words: Words<'_>, wanted: i64) -> Option<usize> {
+    let at = words.partition_point(|word| i64::from(u32::from_le_bytes(*word)) < wanted);
+    (word(words, at).map(i64::from) == Some(wanted)).then_some(at)
+}
+
+/// What stands for a space in vocabularies of texts.
+const SPACE: &[u8] = "\u{2581}".as_bytes();
+
+/// Texts of tokens that are pairs of bytes.
+pub(super) fn bytes<'t, 's>(tables: &Tables<'t>) -> Result<impl Spell<'s> + use<'t, 's>, Status> {
+    let flags = tables.number(bytes::FLAGS)?;
+    let unknown = tables.part(bytes::UNKNOWN)?;
+    let vocabulary = Texts::of(tables.part(bytes::VOCABULARY)?)?;
+    let letters: &[[u8; 8]] = tables.part(bytes::LETTERS)?.as_chunks().0;
+    let added: Words<'_> = tables.part(bytes::ADDED)?.as_chunks().0;
+    let added_texts = Texts::of(tables.part(bytes::ADDED_TEXTS)?)?;
+    let special: Words<'_> = tables.part(bytes::SPECIAL)?.as_chunks().0;
+    let has = move |flag: u32| flags & flag != 0;
+    let byte_of = move |letter: u32| {
+        let pair =
+            |pair: &[u8; 8]| pair.as_chunks::<4>().0.first().map_or(0, |word| u32::from_le_bytes(*word));
+        let found = letters.get(letters.partition_point(|other| pair(other) < letter))?;
+        (pair(found) == letter).then(|| found.get(4).copied())?
+    };
+    Ok(move |state: &'s State, tokens: &[i64], draft: &mut Draft<'s>| {
+        let (mut characters, mut text) = (List::new(state.memory()), List::new(state.memory()));
+        let mut was_special = false;
+        for (at, &token) in tokens.iter().enumerate() {
+            let is_special = place(special, token).is_some();
+            if has(bytes_flag::SKIP) && is_special {
+                was_special = true;
+                continue;
+            }
+            text.clear();
+            let known = usize::try_from(token).ok().and_then(|token| vocabulary.text(token));
+            match (place(added, token).and_then(|place| added_texts.text(place)), known) {
+                (Some(added), _) => text.extend(added)?,
+                (None, Some(piece)) if has(bytes_flag::TEXTS) => match hexadecimal(piece) {
+                    Some(byte) => text.push(byte)?,
+                    None => {
+                        let mut rest = piece;
+                        while let [first, behind @ ..] = rest {
+                            rest = match rest.strip_prefix(SPACE) {
+                                Some(behind) => {
+                                    text.push(b' ')?;
+                                    behind
+                                }
+                                None => {
+                                    text.push(*first)?;
+                                    behind
+                                }
+                            };
+                        }
+                    }
+                },
+                (None, Some(piece)) => {
+                    characters.clear();
+                    decode(piece, &mut characters)?;
+                    for &letter in &*characters {
+                        match byte_of(letter).or(u8::try_from(letter).ok()) {
+                            Some(byte) => text.push(byte)?,
+                            None if has(bytes_flag::SKIP) => {}
+                            None => {
+                                text.clear();
+                                text.extend(unknown)?;
+                                break;
+                            }
+                        }
+                    }
+                }
+                (None, None) if has(bytes_flag::SKIP) => continue,
+                (None, None) => text.extend(unknown)?,
+            }
+            let spaces = has(bytes_flag::SPACES) && is_special;
+            if spaces && at > 0 && !was_special {
+                draft.push(b" ")?;
+            }
+            draft.push(&text)?;
+            if spaces && at + 1 != tokens.len() {
+                draft.push(b" ")?;
+            }
+            was_special = is_special;
+        }
+        Ok(())
+    })
+}
+
+/// The byte that `<0x4A>` is, as C reads it: of two digits those that are some, up to the first that is none.
+fn hexadecimal(piece: &[u8]) -> Option<u8> {
+    let [b'<', b'0', b'x', high, low, b'>'] = piece else { return None };
+    let digit = |letter: &u8| char::from(*letter).to_digit(16).map(|digit| digit as u8);
+    Some(match (digit(high), digit(low)) {
+        (Some(high), Some(low)) => high << 4 | low,
+        (Some(high), None) => high,
+        (None, _) => 0,
+    })
 }

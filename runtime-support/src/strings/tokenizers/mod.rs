@@ -5,6 +5,8 @@
 //! for the others.
 
 pub mod bert;
+pub mod bpe;
+mod classes;
 mod decoder;
 mod letters;
 mod lexicon;
@@ -18,7 +20,7 @@ use super::table::State;
 use tables::Tables;
 
 #[cfg(feature = "compile")]
-pub use decoder::words_tables;
+pub use decoder::{Bytes, bytes_flag, words_tables};
 
 /// What a call asks for.
 pub mod result {
@@ -148,7 +150,8 @@ impl<'w> Found<'w> {
                     let (own, behind) = tokens.split_at_checked(count).ok_or(Status::BAD_SIZE)?;
                     tokens = behind;
                     let row = out.get_mut(text * width..(text + 1) * width).ok_or(Status::BAD_SIZE)?;
-                    let (there, filled) = row.split_at_mut_checked(count).ok_or(Status::BAD_SIZE)?;
+                    // A row may be shorter than what the text has.
+                    let (there, filled) = row.split_at_mut(count.min(width));
                     if what == result::MASK {
                         there.fill(1);
                         filled.fill(0);
@@ -224,6 +227,53 @@ pub unsafe extern "C" fn onnxc_strings_bert(
         let (state, numbers, tables) = (open(state)?, input(numbers, n)?, input(tables, table_bytes)?);
         let encode = |tables: &Tables<'_>, to: &mut Encoded<'_>| bert::encode(state, numbers, tables, to);
         state.tokenize(numbers, tables, what, output(out, size)?, encode)
+    })())
+}
+
+/// Pairs of bytes, as GPT-2, RoBERTa and CLIP have them: as [`onnxc_strings_bert`].
+///
+/// # Safety
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onnxc_strings_bpe(
+    state: *mut State,
+    numbers: *const i64,
+    tables: *const u8,
+    out: *mut i64,
+    n: i64,
+    table_bytes: i64,
+    what: i64,
+    size: i64,
+) -> Status {
+    // SAFETY: the caller says so.
+    status((|| unsafe {
+        let (state, numbers, tables) = (open(state)?, input(numbers, n)?, input(tables, table_bytes)?);
+        let encode = |tables: &Tables<'_>, to: &mut Encoded<'_>| bpe::encode(state, numbers, tables, to);
+        state.tokenize(numbers, tables, what, output(out, size)?, encode)
+    })())
+}
+
+/// Texts of tokens of such models: as [`onnxc_strings_bert_texts`].
+///
+/// # Safety
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onnxc_strings_bpe_texts(
+    state: *mut State,
+    spans: *const i64,
+    tokens: *const i64,
+    tables: *const u8,
+    out: *mut i64,
+    k: i64,
+    n: i64,
+    table_bytes: i64,
+) -> Status {
+    // SAFETY: the caller says so.
+    status((|| unsafe {
+        let (state, tables) = (open(state)?, Tables::of(input(tables, table_bytes)?)?);
+        let spans = input(spans, k.checked_mul(2).ok_or(Status::BAD_SIZE)?)?;
+        let write = decoder::bytes(&tables)?;
+        state.texts_of(spans.as_chunks().0, input(tokens, n)?, output(out, k)?, write)
     })())
 }
 
