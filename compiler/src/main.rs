@@ -13,7 +13,7 @@ mod stdout {
 
     static CLOSED: AtomicBool = AtomicBool::new(false);
 
-    pub fn was_closed() -> bool {
+    pub(crate) fn was_closed() -> bool {
         CLOSED.load(Ordering::Relaxed)
     }
 

@@ -6,14 +6,14 @@
 use crate::{Budget, DecodeError, Fault};
 
 /// A message of the schema.
-pub struct Message {
+pub(crate) struct Message {
     pub name: &'static str,
     /// Size of the decoded struct, in bytes.
     pub size: usize,
     pub fields: &'static [Field],
 }
 
-pub struct Field {
+pub(crate) struct Field {
     pub number: u64,
     pub name: &'static str,
     pub kind: Kind,
@@ -21,7 +21,7 @@ pub struct Field {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Varint,
     Fixed32,
     Fixed64,
@@ -62,7 +62,7 @@ struct Walk<'a> {
 }
 
 /// Checks `bytes` as a message named `root`.
-pub fn walk(root: &'static str, bytes: &[u8], budget: &Budget) -> Result<(), DecodeError> {
+pub(crate) fn walk(root: &'static str, bytes: &[u8], budget: &Budget) -> Result<(), DecodeError> {
     let message = MESSAGES.iter().find(|message| message.name == root).expect("the schema has the root");
     let frame = Frame { message, start: 0, end: bytes.len(), field: None, tag: 0, lists: 0 };
     let mut walk = Walk { bytes, at: 0, frames: vec![frame], budget, memory: 0, elements: 0 };

@@ -125,7 +125,7 @@ mod x86 {
     /// # Safety
     /// The processor has the features.
     #[target_feature(enable = "sha,sse4.1,ssse3,sse2")]
-    pub unsafe fn compress(state: &mut [u32; 8], blocks: &[u8]) {
+    pub(super) unsafe fn compress(state: &mut [u32; 8], blocks: &[u8]) {
         // SAFETY: loads and stores are of eight words of the state, of blocks of 64 bytes and of the rounds' 64 words.
         unsafe {
             let turn = _mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);

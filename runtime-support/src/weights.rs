@@ -304,7 +304,7 @@ mod system {
         fn munmap(at: *mut c_void, bytes: usize) -> c_int;
     }
 
-    pub fn map(file: &File, bytes: usize) -> io::Result<*const u8> {
+    pub(super) fn map(file: &File, bytes: usize) -> io::Result<*const u8> {
         // SAFETY: a new mapping anywhere.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, PROT_READ, MAP_SHARED, file.as_raw_fd(), 0) };
         if start.addr() == usize::MAX {
@@ -316,7 +316,7 @@ mod system {
 
     /// # Safety
     /// `map` gave it.
-    pub unsafe fn unmap(start: *const u8, bytes: usize) {
+    pub(super) unsafe fn unmap(start: *const u8, bytes: usize) {
         // SAFETY: the caller says so.
         unsafe { munmap(start.cast_mut().cast(), bytes) };
     }

@@ -43,11 +43,13 @@ impl Values {
     }
 
     fn texts(&self) -> Option<Vec<&[u8]>> {
-        let text = |value| match value {
-            &Value::Text(ref text) => Some(text.as_bytes()),
-            Value::Bytes(bytes) => Some(bytes.as_slice()),
-            Value::Number(_) => None,
-        };
+        fn text(value: &Value) -> Option<&[u8]> {
+            match value {
+                Value::Text(text) => Some(text.as_bytes()),
+                Value::Bytes(bytes) => Some(bytes.as_slice()),
+                Value::Number(_) => None,
+            }
+        }
         self.values.iter().map(text).collect()
     }
 

@@ -161,7 +161,7 @@ mod dll {
     use std::ffi::{CStr, c_void};
 
     /// A library in memory at an address of the system's choice.
-    pub struct Dll {
+    pub(crate) struct Dll {
         memory: *mut u8,
         size: usize,
         pub exports: BTreeMap<String, *const c_void>,
@@ -198,7 +198,7 @@ mod dll {
         CStr::from_bytes_until_nul(&bytes[at..]).unwrap().to_str().unwrap().to_string()
     }
 
-    pub fn load(file: &[u8]) -> Dll {
+    pub(crate) fn load(file: &[u8]) -> Dll {
         let header = word(file, 0x3c);
         assert_eq!(&file[header..header + 4], b"PE\0\0");
         let (sections, optional) = (half(file, header + 6), header + 24);

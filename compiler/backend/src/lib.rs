@@ -7,7 +7,6 @@
 //! Models repeat their layers: kernels that are equal but for names, and for the numbers of symbols that lie as far from each other,
 //! are compiled once, and the time that compiling takes grows with the unlike kernels of a model.
 
-#![warn(unreachable_pub)]
 pub mod codegen;
 pub mod leaf;
 #[cfg(any(test, feature = "load"))]

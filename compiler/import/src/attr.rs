@@ -14,7 +14,7 @@ fn malformed<T>(message: impl Into<String>) -> Result<T> {
 }
 
 /// Kind of an attribute. Where the discriminator is missing (IR version 1), it follows from the field that is set.
-pub fn kind(attribute: &AttributeProto) -> Result<AttrKind> {
+pub(crate) fn kind(attribute: &AttributeProto) -> Result<AttrKind> {
     let name = attribute.name();
     let number = attribute.r#type.unwrap_or(0);
     Ok(match AttributeType::try_from(number) {
@@ -61,7 +61,7 @@ fn kind_of_set_field(attribute: &AttributeProto) -> Option<AttrKind> {
 
 /// Checks the kinds of a node's attributes that a row has, and that none occurs twice. Values of
 /// references, and whether what is required is there, only a call decides: [`check_values`].
-pub fn check_names(row: &OpDef, node: &NodeProto) -> Result<()> {
+pub(crate) fn check_names(row: &OpDef, node: &NodeProto) -> Result<()> {
     for (at, attribute) in node.attribute.iter().enumerate() {
         let name = attribute.name();
         let Some(wanted) = row.attributes.iter().find(|wanted| wanted.name == name) else { continue };
@@ -76,7 +76,7 @@ pub fn check_names(row: &OpDef, node: &NodeProto) -> Result<()> {
 }
 
 /// Checks the values of a node's attributes, references replaced, against a row.
-pub fn check_values(row: &OpDef, values: &HashMap<String, Attr>) -> Result<()> {
+pub(crate) fn check_values(row: &OpDef, values: &HashMap<String, Attr>) -> Result<()> {
     for wanted in row.attributes {
         match (values.get(wanted.name), wanted.default) {
             (Some(value), default) => check_kind(wanted.name, default.kind(), value.kind())?,
@@ -98,18 +98,18 @@ fn check_kind(name: &str, wanted: AttrKind, found: AttrKind) -> Result<()> {
 }
 
 /// Whether a row has an attribute. A Gradient has one more, which the importer gives it.
-pub fn is_known(row: &OpDef, name: &str) -> bool {
+pub(crate) fn is_known(row: &OpDef, name: &str) -> bool {
     row.attributes.iter().any(|known| known.name == name) || name == BODY && row.domain == DOMAIN
 }
 
 /// The attributes of a row, for messages.
-pub fn names(row: &OpDef) -> String {
+pub(crate) fn names(row: &OpDef) -> String {
     let names: Vec<&str> = row.attributes.iter().map(|attribute| attribute.name).collect();
     if names.is_empty() { format!("{}'s attributes: it has none", row.name) } else { names.join(", ") }
 }
 
 /// Text of a string attribute.
-pub fn text(attribute: &AttributeProto, bytes: &[u8]) -> Result<String> {
+pub(crate) fn text(attribute: &AttributeProto, bytes: &[u8]) -> Result<String> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(text.to_string()),
         Err(_) => malformed(format!("attribute {} is not UTF-8", attribute.name())),

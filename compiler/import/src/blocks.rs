@@ -8,7 +8,7 @@ use onnxc_proto::GraphProto;
 const DOMAIN: &str = "com.microsoft.nchwc";
 
 /// The number of channels, where the model determines it.
-pub fn of_graph(graph: &GraphProto) -> Option<usize> {
+pub(crate) fn of_graph(graph: &GraphProto) -> Option<usize> {
     let dims: HashMap<&str, &[i64]> =
         graph.initializer.iter().map(|tensor| (tensor.name(), tensor.dims.as_slice())).collect();
     let mut results: HashMap<&str, i64> = HashMap::new();

@@ -18,7 +18,7 @@ use onnxc_ops::{Body, BodyImporter, BodySource, Fork, Stream, Subgraph};
 
 /// A graph attribute, with the values around it that its names stand for.
 #[derive(Debug)]
-pub struct Closure {
+pub(crate) struct Closure {
     pub(super) proto: GraphProto,
     env: Arc<Env>,
     prefix: String,

@@ -78,7 +78,7 @@ fn is_control_flow(row: &OpDef) -> bool {
 }
 
 /// Checks numbers of inputs and outputs, and attributes, as far as the node alone determines them.
-pub fn check_signature(row: &OpDef, node: &NodeProto) -> Result<()> {
+pub(crate) fn check_signature(row: &OpDef, node: &NodeProto) -> Result<()> {
     check_count("inputs", row.inputs, named(&node.input))?;
     check_count("outputs", row.outputs, named(&node.output))?;
     attr::check_names(row, node)
@@ -98,7 +98,7 @@ fn param(params: &'static [Param], at: usize) -> Option<&'static Param> {
 }
 
 /// Checks that required inputs are there and that types agree with the row's type variables.
-pub fn check_inputs(row: &OpDef, inputs: &[Option<Item>], b: &Builder<'_>) -> Result<()> {
+pub(crate) fn check_inputs(row: &OpDef, inputs: &[Option<Item>], b: &Builder<'_>) -> Result<()> {
     for (at, param) in row.inputs.iter().enumerate() {
         let needed = match param.arity {
             Arity::Required => true,
@@ -132,7 +132,7 @@ pub fn check_inputs(row: &OpDef, inputs: &[Option<Item>], b: &Builder<'_>) -> Re
 }
 
 /// Checks the types that a lowering gave its results: attributes may ask for one that the row does not have.
-pub fn check_outputs(row: &OpDef, outputs: &[Item], b: &Builder<'_>) -> Result<()> {
+pub(crate) fn check_outputs(row: &OpDef, outputs: &[Item], b: &Builder<'_>) -> Result<()> {
     for (at, value) in outputs.iter().enumerate() {
         let Some(param) = param(row.outputs, at) else { continue };
         check_kind(("output", at), param, value.kind())?;

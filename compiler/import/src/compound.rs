@@ -14,7 +14,7 @@ fn part_name(name: &str, part: Part) -> String {
 }
 
 /// The inputs of a value; a sparse tensor is made dense.
-pub fn input(graph: &mut Graph, name: &str, columns: Columns) -> Result<Item> {
+pub(crate) fn input(graph: &mut Graph, name: &str, columns: Columns) -> Result<Item> {
     let origin = graph.origins.next_key();
     let mut values: Vec<ValueId> = vec![];
     for (part, ty) in columns.ports {
@@ -51,7 +51,7 @@ fn dense(
 }
 
 /// The output of a tensor whose rank only the run decides.
-pub fn any_rank_output(
+pub(crate) fn any_rank_output(
     graph: &mut Graph,
     info: &ValueInfoProto,
     item: &Item,
@@ -76,7 +76,7 @@ pub fn any_rank_output(
 }
 
 /// The outputs of a value.
-pub fn output(graph: &mut Graph, info: &ValueInfoProto, item: &Item) -> Result<()> {
+pub(crate) fn output(graph: &mut Graph, info: &ValueInfoProto, item: &Item) -> Result<()> {
     let origin = graph.origins.next_key();
     let mut b = Builder::new(graph, origin);
     if let Some(last) = b.graph.origins.keys().next_back() {

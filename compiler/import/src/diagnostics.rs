@@ -107,7 +107,7 @@ pub(super) struct Mark {
 
 impl Log {
     /// A warning that `make` gives, which is found once only; it is not made where there is no room to list it.
-    pub fn found(&mut self, rule: Rule, make: impl FnOnce() -> Error) {
+    pub(crate) fn found(&mut self, rule: Rule, make: impl FnOnce() -> Error) {
         let (listed, more) = self.counts.entry(rule).or_default();
         if *listed == LISTED {
             *more += 1;
@@ -135,7 +135,7 @@ impl Log {
         self.found(rule, || problem);
     }
 
-    pub fn note(&mut self, rule: Rule, make: impl FnOnce() -> String) {
+    pub(crate) fn note(&mut self, rule: Rule, make: impl FnOnce() -> String) {
         match self.notes.iter_mut().find(|(other, ..)| *other == rule) {
             Some((_, _, others)) => *others += 1,
             None => self.notes.push((rule, make(), 0)),
@@ -143,22 +143,22 @@ impl Log {
     }
 
     /// A note of what an option does, which is said each time: options are few.
-    pub fn note_of_option(&mut self, rule: Rule, text: String) {
+    pub(crate) fn note_of_option(&mut self, rule: Rule, text: String) {
         self.notes.push((rule, text, 0));
     }
 
-    pub fn mark(&self) -> Mark {
+    pub(crate) fn mark(&self) -> Mark {
         Mark { listed: self.warnings.len(), counts: self.counts.clone() }
     }
 
     /// Takes back the warnings since a moment.
-    pub fn undo(&mut self, mark: Mark) {
+    pub(crate) fn undo(&mut self, mark: Mark) {
         self.warnings.truncate(mark.listed);
         self.counts = mark.counts;
     }
 
     /// The warnings, and one text for each kind of note.
-    pub fn finish(mut self) -> (Vec<Warning>, Vec<String>) {
+    pub(crate) fn finish(mut self) -> (Vec<Warning>, Vec<String>) {
         for (rule, (_, more)) in self.counts {
             if let Some(last) = self.warnings.iter_mut().rfind(|warning| warning.rule == rule) {
                 last.more = more;

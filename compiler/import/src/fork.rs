@@ -34,7 +34,7 @@ pub(super) enum Next {
 }
 
 /// The value of the mark of a body that holds what follows its node.
-pub fn mark(body: &GraphProto) -> Option<&str> {
+pub(crate) fn mark(body: &GraphProto) -> Option<&str> {
     body.metadata_props.iter().find(|entry| entry.key() == MARK).map(|entry| entry.value())
 }
 

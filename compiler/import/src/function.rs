@@ -98,12 +98,12 @@ impl<'m> Importer<'m> {
 }
 
 /// What nodes call a function by.
-pub fn function_key(function: &FunctionProto) -> FunctionKey<'_> {
+pub(crate) fn function_key(function: &FunctionProto) -> FunctionKey<'_> {
     (super::normal_domain(function.domain()), function.name(), function.overload())
 }
 
 /// Checks the numbers of inputs and outputs of a call.
-pub fn check_call(function: &FunctionProto, node: &NodeProto) -> Result<()> {
+pub(crate) fn check_call(function: &FunctionProto, node: &NodeProto) -> Result<()> {
     let pairs = [
         ("inputs", named(&node.input), function.input.len()),
         ("outputs", named(&node.output), function.output.len()),

@@ -15,7 +15,7 @@ use onnxc_ir::rules::Rule;
 use onnxc_ops::item::{Elements, Item, ItemType, Kind, Layout};
 
 /// The columns of a graph input other than a dense tensor.
-pub struct Columns {
+pub(crate) struct Columns {
     pub layout: Layout,
     pub ports: Vec<(Part, TensorType)>,
     /// The type of a sparse tensor, which is made dense of its columns.
@@ -25,7 +25,7 @@ pub struct Columns {
 impl Types {
     /// The columns of a graph input other than a dense tensor. Those of a sparse tensor have no layout: see
     /// [`Columns`].
-    pub fn compound_input(&mut self, graph: &mut Graph, info: &ValueInfoProto) -> Result<Columns> {
+    pub(crate) fn compound_input(&mut self, graph: &mut Graph, info: &ValueInfoProto) -> Result<Columns> {
         let ty = info
             .r#type
             .as_ref()
@@ -122,7 +122,7 @@ impl Types {
 }
 
 /// As [`deviation`], for a value of any kind.
-pub fn item_deviation(info: &ValueInfoProto, item: &Item, b: &Builder<'_>) -> Option<(Rule, String)> {
+pub(crate) fn item_deviation(info: &ValueInfoProto, item: &Item, b: &Builder<'_>) -> Option<(Rule, String)> {
     if let Some(value) = item.tensor() {
         return deviation(info, b.ty(value));
     }
@@ -143,7 +143,7 @@ pub fn item_deviation(info: &ValueInfoProto, item: &Item, b: &Builder<'_>) -> Op
 }
 
 /// Fails for an output of a type that no node can give.
-pub fn check_output(info: &ValueInfoProto) -> Result<()> {
+pub(crate) fn check_output(info: &ValueInfoProto) -> Result<()> {
     match (&info.r#type, tensor_type(info)) {
         (Some(ty), Err(_)) if !is_tensor(info) => match value_type(ty) {
             Ok(ValueType { sparse: false, .. }) => Ok(()),
@@ -162,7 +162,7 @@ pub fn check_output(info: &ValueInfoProto) -> Result<()> {
 }
 
 /// Whether a value is declared as a dense tensor, or not at all.
-pub fn is_tensor(info: &ValueInfoProto) -> bool {
+pub(crate) fn is_tensor(info: &ValueInfoProto) -> bool {
     matches!(
         info.r#type.as_ref().and_then(|ty| ty.value.as_ref()),
         None | Some(TypeValue::TensorType(_) | TypeValue::OpaqueType(_))
@@ -244,7 +244,7 @@ fn value_type(ty: &TypeProto) -> Result<ValueType<'_>> {
 }
 
 /// The type of an optional's element in an attribute: unknown sizes are 0.
-pub fn element_type(ty: &TypeProto) -> Result<ItemType> {
+pub(crate) fn element_type(ty: &TypeProto) -> Result<ItemType> {
     let declared = value_type(ty)?;
     let size = |dim: &Dimension| match declared_dim(dim) {
         Declared::Size(size) => Dim::from(size),

@@ -13,7 +13,7 @@ use onnxc_ops::{Attr, keeps_shape};
 
 /// What a name stands for.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Binding {
+pub(crate) enum Binding {
     Value(Item),
     /// An optional input that the caller of a function left out.
     Omitted,
@@ -29,7 +29,7 @@ impl From<ValueId> for Binding {
 
 impl Binding {
     /// The value, if it is a tensor.
-    pub fn tensor(&self) -> Option<ValueId> {
+    pub(crate) fn tensor(&self) -> Option<ValueId> {
         match self {
             Binding::Value(item) => item.tensor(),
             _ => None,
@@ -39,7 +39,7 @@ impl Binding {
 
 /// What the nodes of a model, or of one call of a function, resolve against besides names.
 #[derive(Debug, Default)]
-pub struct Env {
+pub(crate) struct Env {
     /// Opset versions; `ai.onnx` is the empty domain.
     pub opsets: Opsets,
     /// Values of the function's attributes; `None` outside functions, where none may be referred to.
@@ -47,7 +47,7 @@ pub struct Env {
 }
 
 /// The names of one graph or function body.
-pub struct Scope<'p> {
+pub(crate) struct Scope<'p> {
     names: HashMap<String, Entry>,
     pub env: Arc<Env>,
     /// Calls that lead here, as `outer/inner/`.
@@ -75,7 +75,7 @@ struct Entry {
 }
 
 impl<'p> Scope<'p> {
-    pub fn new(env: Arc<Env>, prefix: String, nodes: &'p [NodeProto]) -> Scope<'p> {
+    pub(crate) fn new(env: Arc<Env>, prefix: String, nodes: &'p [NodeProto]) -> Scope<'p> {
         Scope {
             names: HashMap::new(),
             env,
@@ -91,14 +91,14 @@ impl<'p> Scope<'p> {
     }
 
     /// Adds the types that `graph` declares.
-    pub fn declare(&mut self, graph: &'p GraphProto) {
+    pub(crate) fn declare(&mut self, graph: &'p GraphProto) {
         for info in graph.value_info.iter().chain(&graph.output).filter(|info| !info.name().is_empty()) {
             self.declared.insert(info.name(), info);
         }
     }
 
     /// Finds the ranks that are declared, and from them those of operands of `nodes` that keep their shape.
-    pub fn find_ranks<'n>(&mut self, nodes: impl DoubleEndedIterator<Item = &'n NodeProto>) {
+    pub(crate) fn find_ranks<'n>(&mut self, nodes: impl DoubleEndedIterator<Item = &'n NodeProto>) {
         let declared = self.declared.iter().filter_map(|(name, info)| Some((*name, types::rank(info)?)));
         let outputs = self.declared_outputs.iter().map(|(name, ty)| (name.as_str(), ty.rank()));
         for (name, rank) in declared.chain(outputs) {
@@ -116,7 +116,7 @@ impl<'p> Scope<'p> {
     }
 
     /// Lets outputs have ranks that only the run decides, each where `open` says so.
-    pub fn leave_ranks_open<'n>(&mut self, outputs: impl Iterator<Item = &'n str>, open: &[bool]) {
+    pub(crate) fn leave_ranks_open<'n>(&mut self, outputs: impl Iterator<Item = &'n str>, open: &[bool]) {
         let mut fixed = vec![];
         for (name, &open) in outputs.zip(open) {
             if open {
@@ -130,7 +130,7 @@ impl<'p> Scope<'p> {
     }
 
     /// Notes which outputs `nodes` read, which are imported next.
-    pub fn note_reads(&mut self, nodes: &[NodeProto]) {
+    pub(crate) fn note_reads(&mut self, nodes: &[NodeProto]) {
         self.read.clear();
         if self.any_rank.is_empty() {
             return;
@@ -146,33 +146,33 @@ impl<'p> Scope<'p> {
     }
 
     /// Whether the rank of a result may be left to the run.
-    pub fn may_have_any_rank(&self, name: &str) -> bool {
+    pub(crate) fn may_have_any_rank(&self, name: &str) -> bool {
         self.any_rank.contains(name) && !self.read.contains(name)
     }
 
-    pub fn get(&self, name: &str) -> Option<Binding> {
+    pub(crate) fn get(&self, name: &str) -> Option<Binding> {
         self.names.get(name).map(|entry| entry.binding.clone())
     }
 
     /// Binds a name here; false when this scope has bound it already.
-    pub fn define(&mut self, name: &str, binding: Binding) -> bool {
+    pub(crate) fn define(&mut self, name: &str, binding: Binding) -> bool {
         let previous = self.names.insert(name.to_string(), Entry { binding, outer: false });
         previous.is_none_or(|entry| entry.outer)
     }
 
     /// Takes a definition back.
-    pub fn undefine(&mut self, name: &str) {
+    pub(crate) fn undefine(&mut self, name: &str) {
         self.names.remove(name);
     }
 
     /// Binds a name as something of the graph around.
-    pub fn capture(&mut self, name: &str, binding: Binding) {
+    pub(crate) fn capture(&mut self, name: &str, binding: Binding) {
         self.names.insert(name.to_string(), Entry { binding, outer: true });
     }
 }
 
 /// Positions of the nodes that define names, the first of each.
-pub fn definers(nodes: &[NodeProto]) -> HashMap<&str, usize> {
+pub(crate) fn definers(nodes: &[NodeProto]) -> HashMap<&str, usize> {
     let mut definers = HashMap::new();
     for (index, node) in nodes.iter().enumerate() {
         for output in node.output.iter().filter(|output| !output.is_empty()) {
@@ -183,7 +183,7 @@ pub fn definers(nodes: &[NodeProto]) -> HashMap<&str, usize> {
 }
 
 /// Names that Constant nodes define, with the position of the last one of each name: that one counts.
-pub fn constants(nodes: &[NodeProto]) -> HashMap<&str, usize> {
+pub(crate) fn constants(nodes: &[NodeProto]) -> HashMap<&str, usize> {
     let constants = nodes.iter().enumerate().filter(|(_, node)| is_constant(node));
     constants.filter_map(|(index, node)| Some((node.output.first()?.as_str(), index))).collect()
 }
@@ -193,7 +193,7 @@ fn is_constant(node: &NodeProto) -> bool {
 }
 
 /// Positions of Constant nodes that do not count, as a later one defines the same name.
-pub fn superseded(nodes: &[NodeProto]) -> HashSet<usize> {
+pub(crate) fn superseded(nodes: &[NodeProto]) -> HashSet<usize> {
     let last = constants(nodes);
     let is_superseded = |(index, node): &(usize, &NodeProto)| {
         is_constant(node) && node.output.first().and_then(|name| last.get(name.as_str())) != Some(index)
@@ -203,7 +203,7 @@ pub fn superseded(nodes: &[NodeProto]) -> HashSet<usize> {
 }
 
 /// The bodies among a node's attributes.
-pub fn bodies(node: &NodeProto) -> impl Iterator<Item = &GraphProto> {
+pub(crate) fn bodies(node: &NodeProto) -> impl Iterator<Item = &GraphProto> {
     node.attribute.iter().flat_map(bodies_of)
 }
 
@@ -212,7 +212,7 @@ fn bodies_of(attribute: &AttributeProto) -> impl Iterator<Item = &GraphProto> {
 }
 
 /// Nodes of a body and of the bodies inside it.
-pub fn count_nodes(body: &GraphProto) -> u64 {
+pub(crate) fn count_nodes(body: &GraphProto) -> u64 {
     let (mut count, mut open) = (0, vec![body]);
     while let Some(graph) = open.pop() {
         count += graph.node.len() as u64;
@@ -223,7 +223,7 @@ pub fn count_nodes(body: &GraphProto) -> u64 {
 
 /// Every name that `body`, or a body inside it, refers to, sorted. Some of them it defines itself: a
 /// definition hides what is captured.
-pub fn referenced_names(body: &GraphProto) -> Vec<&str> {
+pub(crate) fn referenced_names(body: &GraphProto) -> Vec<&str> {
     let mut names = HashSet::new();
     let mut open = vec![body];
     while let Some(graph) = open.pop() {
@@ -239,7 +239,7 @@ pub fn referenced_names(body: &GraphProto) -> Vec<&str> {
 }
 
 /// Names that a body, or one inside it, takes from the graphs around it.
-pub fn free_names(body: &GraphProto) -> Vec<&str> {
+pub(crate) fn free_names(body: &GraphProto) -> Vec<&str> {
     // Names that a graph defines, and the graph around it.
     let mut levels: Vec<(HashSet<&str>, Option<usize>)> = Vec::new();
     let (mut open, mut free) = (vec![(body, None)], Vec::new());

@@ -19,7 +19,7 @@ fn unsupported<T>(message: impl Into<String>) -> Result<T> {
 }
 
 /// Element type of a `TensorProto.DataType` number.
-pub fn dtype(number: i32) -> Result<DType> {
+pub(crate) fn dtype(number: i32) -> Result<DType> {
     match DType::from_onnx(number) {
         Some(dtype) => Ok(dtype),
         None if number == 0 => malformed("the element type is missing"),
@@ -28,7 +28,7 @@ pub fn dtype(number: i32) -> Result<DType> {
 }
 
 /// Reads tensors of the model file and of the files beside it.
-pub struct Constants<'m> {
+pub(crate) struct Constants<'m> {
     external: &'m dyn ExternalData,
     /// Bytes that tensors may still take beyond what the files hold.
     left: u64,
@@ -45,24 +45,24 @@ const SPARSE_RATIO: u64 = 64;
 const SPARSE_BEYOND: u64 = 64 << 20;
 
 impl<'m> Constants<'m> {
-    pub fn new(external: &'m dyn ExternalData, expanded_bytes: u64) -> Constants<'m> {
+    pub(crate) fn new(external: &'m dyn ExternalData, expanded_bytes: u64) -> Constants<'m> {
         let sparse_left = SPARSE_BEYOND;
         Constants { external, left: expanded_bytes, limit: expanded_bytes, oddities: Vec::new(), sparse_left }
     }
 
     /// A dense tensor; raw data of whole-byte types is shared, not copied.
-    pub fn dense(&mut self, proto: &TensorProto) -> Result<Tensor> {
+    pub(crate) fn dense(&mut self, proto: &TensorProto) -> Result<Tensor> {
         self.read_dense(proto).map_err(|error| named("tensor", proto.name(), error))
     }
 
     /// A sparse tensor, made dense within the budget.
-    pub fn sparse(&mut self, proto: &SparseTensorProto) -> Result<Tensor> {
+    pub(crate) fn sparse(&mut self, proto: &SparseTensorProto) -> Result<Tensor> {
         let name = proto.values.as_ref().map_or("", |values| values.name());
         self.read_sparse(proto).map_err(|error| named("sparse tensor", name, error))
     }
 
     /// The elements of a sparse tensor and their indices `[n, rank]`.
-    pub fn sparse_parts(&mut self, proto: &SparseTensorProto) -> Result<(Tensor, Tensor)> {
+    pub(crate) fn sparse_parts(&mut self, proto: &SparseTensorProto) -> Result<(Tensor, Tensor)> {
         let (Some(values), Some(indices)) = (&proto.values, &proto.indices) else {
             return malformed("values or indices are missing");
         };

@@ -49,7 +49,7 @@ impl FromStr for DimPin {
 
 /// A dim as the model writes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Declared<'p> {
+pub(crate) enum Declared<'p> {
     Size(i64),
     Symbol(&'p str),
     /// No name and no size. Exporters also write negative sizes and question marks for it.
@@ -57,14 +57,14 @@ pub enum Declared<'p> {
 }
 
 /// A size that is below zero.
-pub fn negative_size(dim: &Dimension) -> Option<i64> {
+pub(crate) fn negative_size(dim: &Dimension) -> Option<i64> {
     match dim.value {
         Some(DimProto::DimValue(size)) if size < 0 => Some(size),
         _ => None,
     }
 }
 
-pub fn declared_dim(dim: &Dimension) -> Declared<'_> {
+pub(crate) fn declared_dim(dim: &Dimension) -> Declared<'_> {
     match &dim.value {
         Some(DimProto::DimValue(size)) if *size >= 0 => Declared::Size(*size),
         Some(DimProto::DimParam(name)) if !matches!(name.as_str(), "" | "?" | "-1" | "None") => {
@@ -76,7 +76,7 @@ pub fn declared_dim(dim: &Dimension) -> Declared<'_> {
 
 /// Symbols and pins of a model: one name is one symbol in all its graphs.
 #[derive(Default)]
-pub struct Types {
+pub(crate) struct Types {
     /// Shapes that the user gives to inputs, by name.
     shapes: HashMap<String, Vec<Dimension>>,
     symbols: HashMap<String, Dim>,
@@ -88,7 +88,7 @@ pub struct Types {
 
 impl Types {
     /// Takes the shapes and the sizes that the user gives to the inputs of `graph`.
-    pub fn take(&mut self, graph: &GraphProto, options: &ImportOptions) -> Vec<Error> {
+    pub(crate) fn take(&mut self, graph: &GraphProto, options: &ImportOptions) -> Vec<Error> {
         let mut errors: Vec<Error> =
             options.input_shapes.iter().filter_map(|shape| self.take_shape(graph, shape).err()).collect();
         let mut symbols = BTreeSet::new();
@@ -123,7 +123,7 @@ impl Types {
     }
 
     /// The shape that the user gives to an input.
-    pub fn given_shape(&self, info: &ValueInfoProto) -> Option<&[Dimension]> {
+    pub(crate) fn given_shape(&self, info: &ValueInfoProto) -> Option<&[Dimension]> {
         self.shapes.get(info.name()).map(Vec::as_slice)
     }
 
@@ -133,7 +133,7 @@ impl Types {
     }
 
     /// How the shape that the user gives to an input contradicts the one that the model declares.
-    pub fn overridden(&self, info: &ValueInfoProto) -> Option<String> {
+    pub(crate) fn overridden(&self, info: &ValueInfoProto) -> Option<String> {
         let (given, declared) = (self.given_shape(info)?, tensor_dims(info)?);
         let differs = |(a, b): (&Dimension, &Dimension)| match (declared_dim(a), declared_dim(b)) {
             (Declared::Size(a), Declared::Size(b)) => a != b,
@@ -199,7 +199,7 @@ impl Types {
 
     /// The type of a graph input. `default` is the shape of its initializer, which serves where the model
     /// declares none.
-    pub fn input(
+    pub(crate) fn input(
         &mut self,
         graph: &mut Graph,
         info: &ValueInfoProto,
@@ -222,13 +222,13 @@ impl Types {
     }
 
     /// The last axis of an input, if neither the model nor the user gives its size.
-    pub fn open_last_axis(&self, info: &ValueInfoProto) -> Option<usize> {
+    pub(crate) fn open_last_axis(&self, info: &ValueInfoProto) -> Option<usize> {
         let (dim, before) = self.dims(info)?.split_last()?;
         self.pinned_dim(info, before.len(), dim).is_none().then_some(before.len())
     }
 
     /// The size that the model or the user gives a dim of an input.
-    pub fn pinned_dim(&self, info: &ValueInfoProto, axis: usize, dim: &Dimension) -> Option<i64> {
+    pub(crate) fn pinned_dim(&self, info: &ValueInfoProto, axis: usize, dim: &Dimension) -> Option<i64> {
         match declared_dim(dim) {
             Declared::Size(size) => Some(size),
             Declared::Symbol(name) => self.symbol_pins.get(name).copied(),
@@ -260,13 +260,13 @@ impl Types {
     }
 
     /// The declared type of an intermediate value, where the model's inputs give meaning to all its dims.
-    pub fn declared(&self, info: &ValueInfoProto) -> Option<TensorType> {
+    pub(crate) fn declared(&self, info: &ValueInfoProto) -> Option<TensorType> {
         let (dtype, dims) = self.declared_dims(info)?;
         Some(TensorType::new(dtype, dims.into_iter().collect::<Option<_>>()?))
     }
 
     /// The declared element type of a value, and those of its dims that the model's inputs give meaning to.
-    pub fn declared_dims(&self, info: &ValueInfoProto) -> Option<(DType, Vec<Option<Dim>>)> {
+    pub(crate) fn declared_dims(&self, info: &ValueInfoProto) -> Option<(DType, Vec<Option<Dim>>)> {
         let (dtype, dims) = tensor_type(info).ok()?;
         let dim = |dim| match declared_dim(dim) {
             Declared::Size(size) => Some(Dim::from(size)),
@@ -277,7 +277,7 @@ impl Types {
     }
 
     /// The declared type of an output of the model; dims of its own become symbols.
-    pub fn declared_output(&mut self, graph: &mut Graph, info: &ValueInfoProto) -> Option<TensorType> {
+    pub(crate) fn declared_output(&mut self, graph: &mut Graph, info: &ValueInfoProto) -> Option<TensorType> {
         let (dtype, dims) = tensor_type(info).ok()?;
         let dim = |dim| match declared_dim(dim) {
             Declared::Size(size) => Dim::from(size),
@@ -294,7 +294,7 @@ impl Types {
 
     /// Gives symbols without a name those that a graph output declares. Where the declared type contradicts the one that
     /// inference found, the latter holds; see [`deviation`].
-    pub fn name_symbols(&mut self, graph: &mut Graph, info: &ValueInfoProto, found: &TensorType) {
+    pub(crate) fn name_symbols(&mut self, graph: &mut Graph, info: &ValueInfoProto, found: &TensorType) {
         let Some(dims) = tensor_dims(info).filter(|dims| dims.len() == found.rank()) else { return };
         for (dim, found) in dims.iter().zip(&found.shape) {
             if let (Declared::Symbol(name), Some(sym)) = (declared_dim(dim), found.as_sym())
@@ -334,7 +334,7 @@ fn differ(dims: &[Dimension], found: &TensorType) -> bool {
 
 /// How a declared type contradicts the one that inference found, which holds: tools that edit models leave such
 /// declarations behind.
-pub fn deviation(info: &ValueInfoProto, found: &TensorType) -> Option<(Rule, String)> {
+pub(crate) fn deviation(info: &ValueInfoProto, found: &TensorType) -> Option<(Rule, String)> {
     let rule = match tensor_type(info) {
         Ok((dtype, _)) if dtype != found.dtype => Rule::DeclaredType,
         Ok((_, Some(dims))) if differ(dims, found) => Rule::DeclaredShape,
@@ -348,7 +348,7 @@ pub fn deviation(info: &ValueInfoProto, found: &TensorType) -> Option<(Rule, Str
 }
 
 /// Whether a value says nothing about its type. Tools that cut models apart leave outputs so.
-pub fn is_untyped(info: &ValueInfoProto) -> bool {
+pub(crate) fn is_untyped(info: &ValueInfoProto) -> bool {
     match info.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
         None => true,
         Some(TypeValue::TensorType(tensor)) => tensor.elem_type() == 0,
@@ -356,13 +356,13 @@ pub fn is_untyped(info: &ValueInfoProto) -> bool {
     }
 }
 
-pub fn of_value(what: &str, info: &ValueInfoProto, error: Error) -> Error {
+pub(crate) fn of_value(what: &str, info: &ValueInfoProto, error: Error) -> Error {
     let ty = info.r#type.as_ref().map(describe).unwrap_or_default();
     error.reworded(|message| format!("{what} `{}` of type {ty}: {message}", info.name()))
 }
 
 /// The rank that a value is declared to have.
-pub fn rank(info: &ValueInfoProto) -> Option<usize> {
+pub(crate) fn rank(info: &ValueInfoProto) -> Option<usize> {
     tensor_dims(info).map(<[Dimension]>::len)
 }
 
@@ -371,7 +371,7 @@ fn tensor_dims(info: &ValueInfoProto) -> Option<&[Dimension]> {
 }
 
 /// Element type and dims (`None`: unknown rank) of a value that must be a dense tensor.
-pub fn tensor_type(info: &ValueInfoProto) -> Result<(DType, Option<&[Dimension]>)> {
+pub(crate) fn tensor_type(info: &ValueInfoProto) -> Result<(DType, Option<&[Dimension]>)> {
     let value = info.r#type.as_ref().and_then(|ty| ty.value.as_ref());
     let tensor = match value {
         Some(TypeValue::TensorType(tensor)) => tensor,
@@ -383,7 +383,7 @@ pub fn tensor_type(info: &ValueInfoProto) -> Result<(DType, Option<&[Dimension]>
 }
 
 /// A type for messages: `seq(f32[N, 3])`.
-pub fn describe(ty: &TypeProto) -> String {
+pub(crate) fn describe(ty: &TypeProto) -> String {
     // Types nest as unary wrappers, so the text is a list of openings and the same number of closings.
     let (mut text, mut closings, mut ty) = (String::new(), 0, Some(ty));
     while let Some(value) = ty.and_then(|ty| ty.value.as_ref()) {
@@ -442,7 +442,7 @@ fn describe_dims(dims: &[Dimension]) -> String {
 }
 
 /// What is wrong with an input without a shape, and what to do.
-pub fn unknown_rank(name: &str) -> String {
+pub(crate) fn unknown_rank(name: &str) -> String {
     format!("its rank is unknown: give its shape, --input-shape {name}=DIM,...")
 }
 

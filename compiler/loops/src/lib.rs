@@ -24,7 +24,6 @@
 //!
 //! This module knows neither ONNX nor a machine: widths and tile sizes come from [`onnxc_machine::target`].
 
-#![warn(unreachable_pub)]
 pub mod expr;
 pub mod index;
 pub mod interp;

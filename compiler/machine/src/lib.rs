@@ -1,6 +1,5 @@
 //! What onnxc knows of machines: targets, the vector IR, unwind records and the numbers in them. Nothing here makes code.
 
-#![warn(unreachable_pub)]
 pub mod leb128;
 pub mod target;
 #[cfg(any(test, feature = "testing"))]

@@ -8,12 +8,12 @@ use onnxc_ir::build::unknown_count;
 use onnxc_ir::graph::{MapFn, Op, Tensor};
 
 /// The values of `dims` as an i64 vector.
-pub fn dims_vector(cx: &mut NodeCx<'_, '_>, dims: &[Dim]) -> Result<ValueId> {
+pub(crate) fn dims_vector(cx: &mut NodeCx<'_, '_>, dims: &[Dim]) -> Result<ValueId> {
     cx.b.emit1(Op::DimValues { dims: dims.to_vec() }, &[])
 }
 
 /// `value`, or -1 where `valid` does not hold: as a size it then fails the run.
-pub fn valid_or_negative(cx: &mut NodeCx<'_, '_>, valid: ValueId, value: ValueId) -> Result<ValueId> {
+pub(crate) fn valid_or_negative(cx: &mut NodeCx<'_, '_>, valid: ValueId, value: ValueId) -> Result<ValueId> {
     let negative = cx.b.scalar(DType::I64, -1.0);
     cx.b.select(valid, value, negative)
 }
@@ -32,7 +32,7 @@ fn wrapped(cx: &mut NodeCx<'_, '_>, axes: ValueId, rank: usize) -> Result<ValueI
 }
 
 /// Which of `rank` axes a vector of axes names.
-pub struct AxisMask {
+pub(crate) struct AxisMask {
     /// bool `[rank]`.
     pub named: ValueId,
     /// bool scalar: every axis is in range and none is repeated.
@@ -43,14 +43,14 @@ pub struct AxisMask {
 
 impl AxisMask {
     /// Has the run check the axes, where no size that they decide shows it.
-    pub fn require_valid(&self, cx: &mut NodeCx<'_, '_>) -> Result<()> {
+    pub(crate) fn require_valid(&self, cx: &mut NodeCx<'_, '_>) -> Result<()> {
         let valid = cx.b.cast(self.valid, DType::I64)?;
         let valid = cx.b.sizes(valid, &|_| Some(Dim::ONE))?.remove(0);
         cx.b.require(Requirement::equal(valid, Dim::ONE).stated(self.rule.clone(), &[]))
     }
 
     /// The same mask, valid only where the axes of `shape` that it names have size 1. A reshape checks that only for tensors with elements.
-    pub fn of_units(self, cx: &mut NodeCx<'_, '_>, shape: &[Dim]) -> Result<AxisMask> {
+    pub(crate) fn of_units(self, cx: &mut NodeCx<'_, '_>, shape: &[Dim]) -> Result<AxisMask> {
         let (sizes, one) = (dims_vector(cx, shape)?, cx.b.scalar(DType::I64, 1.0));
         let named = cx.b.select(self.named, sizes, one)?;
         let units = cx.b.compare(CompareFn::Eq, named, one)?;
@@ -73,7 +73,7 @@ impl AxisMask {
 }
 
 /// `named[i] = some axis is i`.
-pub fn axis_mask(cx: &mut NodeCx<'_, '_>, axes: ValueId, rank: usize) -> Result<AxisMask> {
+pub(crate) fn axis_mask(cx: &mut NodeCx<'_, '_>, axes: ValueId, rank: usize) -> Result<AxisMask> {
     let count = cx.b.ty(axes).elements();
     let hits = axis_hits(cx, axes, rank)?;
     let named = cx.b.reduce(ReduceFn::Or, hits, &[1])?;
@@ -101,7 +101,7 @@ fn axis_hits(cx: &mut NodeCx<'_, '_>, axes: ValueId, rank: usize) -> Result<Valu
 }
 
 /// `out[axes[j]] = values[j]`, and `default` where no axis points: i64 `[rank]`. The axes must be valid, which [`AxisMask`] checks.
-pub fn spread(
+pub(crate) fn spread(
     cx: &mut NodeCx<'_, '_>,
     axes: ValueId,
     values: ValueId,
@@ -143,7 +143,7 @@ fn compacted(cx: &mut NodeCx<'_, '_>, values: ValueId, keep: ValueId, room: &Dim
 }
 
 /// Positions of the true elements of a bool vector, in their order, as an i64 vector of a length that data decide.
-pub fn true_positions(cx: &mut NodeCx<'_, '_>, condition: ValueId) -> Result<ValueId> {
+pub(crate) fn true_positions(cx: &mut NodeCx<'_, '_>, condition: ValueId) -> Result<ValueId> {
     let size = cx.b.ty(condition).shape[0].clone();
     let ones = cx.b.cast(condition, DType::I64)?;
     let count = cx.b.reduce(ReduceFn::Sum, ones, &[0])?;
@@ -154,7 +154,7 @@ pub fn true_positions(cx: &mut NodeCx<'_, '_>, condition: ValueId) -> Result<Val
 }
 
 /// The shape that a Reshape asks for by an i64 vector; see `resolve_shape` in `movement`.
-pub fn resolved_shape(
+pub(crate) fn resolved_shape(
     cx: &mut NodeCx<'_, '_>,
     from: &[Dim],
     wanted: ValueId,
@@ -217,7 +217,7 @@ pub fn resolved_shape(
 
 /// How a reduction over axes that data decide runs: `x` as `[kept0, reduced0, kept1, reduced1, ..]`, each axis of the
 /// original being one of its two, and the other 1.
-pub struct LateAxes {
+pub(crate) struct LateAxes {
     pub split: ValueId,
     /// The odd axes.
     pub reduced: Vec<usize>,
@@ -227,7 +227,7 @@ pub struct LateAxes {
 }
 
 /// Splits each axis of `x` by whether `axes` names it. Without any axis all are named if `all_by_default`.
-pub fn split_axes(
+pub(crate) fn split_axes(
     cx: &mut NodeCx<'_, '_>,
     x: ValueId,
     axes: ValueId,
@@ -254,13 +254,13 @@ pub fn split_axes(
 
 impl LateAxes {
     /// Dims of the result without the `count` axes that are named.
-    pub fn squeezed(&self, cx: &mut NodeCx<'_, '_>, shape: &[Dim], count: usize) -> Result<Vec<Dim>> {
+    pub(crate) fn squeezed(&self, cx: &mut NodeCx<'_, '_>, shape: &[Dim], count: usize) -> Result<Vec<Dim>> {
         squeezed_dims(cx, shape, &self.mask, count)
     }
 }
 
 /// The dims whose axes a mask of `count` axes does not name.
-pub fn squeezed_dims(
+pub(crate) fn squeezed_dims(
     cx: &mut NodeCx<'_, '_>,
     shape: &[Dim],
     mask: &AxisMask,
@@ -281,7 +281,7 @@ pub fn squeezed_dims(
 }
 
 /// The dims of `shape` with an axis of size 1 at each axis of the result that `axes`, a vector of `count`, names.
-pub fn unsqueezed_dims(
+pub(crate) fn unsqueezed_dims(
     cx: &mut NodeCx<'_, '_>,
     shape: &[Dim],
     axes: ValueId,
@@ -306,7 +306,7 @@ pub fn unsqueezed_dims(
 }
 
 /// `[before, size, after]`: `x` about an axis that data decide.
-pub fn about_axis(cx: &mut NodeCx<'_, '_>, x: ValueId, axis: ValueId) -> Result<ValueId> {
+pub(crate) fn about_axis(cx: &mut NodeCx<'_, '_>, x: ValueId, axis: ValueId) -> Result<ValueId> {
     let shape = cx.b.shape(x);
     if shape.is_empty() {
         return malformed("an axis of a scalar");

@@ -19,12 +19,12 @@ fn number(dim: &Dim) -> f64 {
     dim.eval(&|_| Some(SYMBOL)).unwrap_or(SYMBOL).max(0) as f64
 }
 
-pub fn bytes(ty: &TensorType) -> f64 {
+pub(crate) fn bytes(ty: &TensorType) -> f64 {
     number(&ty.bytes())
 }
 
 /// To have a value in another state, along an axis of the mesh with this number of ranks.
-pub fn conversion(ty: &TensorType, from: State, to: State, ranks: usize) -> f64 {
+pub(crate) fn conversion(ty: &TensorType, from: State, to: State, ranks: usize) -> f64 {
     let share = (ranks - 1) as f64 / ranks as f64;
     match (from, to) {
         _ if same(ty, from, to, ranks) => 0.0,
@@ -37,12 +37,12 @@ pub fn conversion(ty: &TensorType, from: State, to: State, ranks: usize) -> f64 
 }
 
 /// To send what all ranks lack of a value, without waiting.
-pub fn gathered(ty: &TensorType, ranks: usize) -> f64 {
+pub(crate) fn gathered(ty: &TensorType, ranks: usize) -> f64 {
     bytes(ty) * (ranks - 1) as f64 / ranks as f64 / LINK
 }
 
 /// To combine partial values.
-pub fn combination(ty: &TensorType, to: State, ranks: usize) -> f64 {
+pub(crate) fn combination(ty: &TensorType, to: State, ranks: usize) -> f64 {
     match to {
         State::Whole => LATENCY + 2.0 * gathered(ty, ranks),
         State::Cut { .. } => LATENCY + gathered(ty, ranks),
@@ -50,11 +50,11 @@ pub fn combination(ty: &TensorType, to: State, ranks: usize) -> f64 {
 }
 
 /// To hold all of a constant that is to be cut.
-pub fn held(ty: &TensorType) -> f64 {
+pub(crate) fn held(ty: &TensorType) -> f64 {
     LATENCY + bytes(ty) / MEMORY
 }
 
-pub fn same(ty: &TensorType, a: State, b: State, ranks: usize) -> bool {
+pub(crate) fn same(ty: &TensorType, a: State, b: State, ranks: usize) -> bool {
     match (a, b) {
         (State::Cut { axis, unit }, State::Cut { axis: other, unit: own }) if axis == other => {
             unit == own || bounds(&ty.shape[axis], unit, ranks) == bounds(&ty.shape[axis], own, ranks)
@@ -64,7 +64,7 @@ pub fn same(ty: &TensorType, a: State, b: State, ranks: usize) -> bool {
 }
 
 /// To compute all of an operation.
-pub fn work(op: &Op, inputs: &[&TensorType], results: &[&TensorType]) -> f64 {
+pub(crate) fn work(op: &Op, inputs: &[&TensorType], results: &[&TensorType]) -> f64 {
     let moved: f64 = inputs.iter().chain(results).map(|ty| bytes(ty)).sum::<f64>() / MEMORY;
     match op {
         Op::Contract { batch, m, k, .. } => {
@@ -77,7 +77,7 @@ pub fn work(op: &Op, inputs: &[&TensorType], results: &[&TensorType]) -> f64 {
 }
 
 /// The largest share of these blocks.
-pub fn share(blocks: &Dim, ranks: usize) -> f64 {
+pub(crate) fn share(blocks: &Dim, ranks: usize) -> f64 {
     let blocks = number(blocks);
     if blocks < 1.0 { 1.0 } else { (blocks / ranks as f64).ceil() / blocks }
 }

@@ -19,20 +19,20 @@ use crate::unsupported;
 
 /// What a node does along an axis of the mesh.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Chosen {
+pub(crate) struct Chosen {
     pub operands: Vec<State>,
     pub results: Vec<Given>,
 }
 
 /// What a way gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Given {
+pub(crate) enum Given {
     State(State),
     Partial(ReduceFn),
 }
 
 #[derive(Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The stage of each node, by its place in the mesh.
     pub stage: HashMap<NodeId, usize>,
     /// Layouts of results of nodes, and of states.
@@ -45,12 +45,12 @@ pub struct Plan {
 
 impl Plan {
     /// The layout of a value that has one of its own.
-    pub fn layout(&self, value: ValueId, mesh: &Mesh) -> Layout {
+    pub(crate) fn layout(&self, value: ValueId, mesh: &Mesh) -> Layout {
         self.layout.get(&value).cloned().unwrap_or_else(|| whole(mesh))
     }
 
     /// All decisions.
-    pub fn text(&self, graph: &Graph) -> String {
+    pub(crate) fn text(&self, graph: &Graph) -> String {
         let of = |node: &NodeId| {
             let layouts: Vec<_> =
                 graph.nodes[*node].outputs.iter().map(|value| self.layout.get(value)).collect();
@@ -60,7 +60,7 @@ impl Plan {
     }
 }
 
-pub fn decide(graph: &Graph, arrangement: &Arrangement, mesh: &Mesh) -> Result<Plan> {
+pub(crate) fn decide(graph: &Graph, arrangement: &Arrangement, mesh: &Mesh) -> Result<Plan> {
     let mut asked: HashMap<ValueId, Layout> = HashMap::new();
     for (value, sharding) in &arrangement.shardings {
         let layout = asked_for(mesh, sharding, graph.ty(*value))?;

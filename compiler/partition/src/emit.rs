@@ -20,7 +20,7 @@ use crate::layout::{Layout, State, cuts, equal, local, range, whole};
 use crate::mesh::Mesh;
 use crate::{internal, unsupported};
 
-pub fn emit(graph: &Graph, mesh: &Mesh, plan: &Plan, own: Rank) -> Result<Graph> {
+pub(crate) fn emit(graph: &Graph, mesh: &Mesh, plan: &Plan, own: Rank) -> Result<Graph> {
     let Some((stage, digits)) = mesh.place(own.rank) else {
         return Err(internal(format!("rank {} has no place", own.rank)));
     };

@@ -8,7 +8,7 @@ use crate::mesh::Mesh;
 
 /// What an axis of the mesh does to a value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum State {
+pub(crate) enum State {
     /// All ranks along it have the same.
     Whole,
     /// Each has a range along an axis of the value, in multiples of `unit`.
@@ -16,14 +16,14 @@ pub enum State {
 }
 
 /// One for each axis of the mesh. Several may cut one axis of the value: the later ones cut what the earlier ones leave.
-pub type Layout = Vec<State>;
+pub(crate) type Layout = Vec<State>;
 
-pub fn whole(mesh: &Mesh) -> Layout {
+pub(crate) fn whole(mesh: &Mesh) -> Layout {
     vec![State::Whole; mesh.radices.len()]
 }
 
 /// The layout that a sharding asks for.
-pub fn asked(mesh: &Mesh, sharding: &Sharding, ty: &TensorType) -> Result<Layout> {
+pub(crate) fn asked(mesh: &Mesh, sharding: &Sharding, ty: &TensorType) -> Result<Layout> {
     let mut layout = whole(mesh);
     for ((axis, stride, parts), cut) in mesh.strides(sharding)?.into_iter().zip(&sharding.axes) {
         let unit = match (ty.shape[axis].as_const(), cut.blocks) {
@@ -54,12 +54,12 @@ fn offset(size: &Dim, unit: i64, parts: usize, at: usize) -> Dim {
 }
 
 /// The bounds of all parts.
-pub fn bounds(size: &Dim, unit: i64, parts: usize) -> Vec<Dim> {
+pub(crate) fn bounds(size: &Dim, unit: i64, parts: usize) -> Vec<Dim> {
     (0..=parts).map(|at| offset(size, unit, parts, at)).collect()
 }
 
 /// The axes of the mesh that cut an axis of a value.
-pub fn cuts(layout: &Layout, axis: usize) -> impl DoubleEndedIterator<Item = (usize, i64)> {
+pub(crate) fn cuts(layout: &Layout, axis: usize) -> impl DoubleEndedIterator<Item = (usize, i64)> {
     layout.iter().enumerate().filter_map(move |(dim, state)| match *state {
         State::Cut { axis: own, unit } if own == axis => Some((dim, unit)),
         _ => None,
@@ -67,7 +67,7 @@ pub fn cuts(layout: &Layout, axis: usize) -> impl DoubleEndedIterator<Item = (us
 }
 
 /// Where the range of a rank begins along an axis, and how long it is.
-pub fn range(mesh: &Mesh, layout: &Layout, digits: &[usize], axis: usize, size: &Dim) -> (Dim, Dim) {
+pub(crate) fn range(mesh: &Mesh, layout: &Layout, digits: &[usize], axis: usize, size: &Dim) -> (Dim, Dim) {
     let (mut start, mut length) = (Dim::ZERO, size.clone());
     for (dim, unit) in cuts(layout, axis) {
         let parts = mesh.radices[dim];
@@ -79,13 +79,13 @@ pub fn range(mesh: &Mesh, layout: &Layout, digits: &[usize], axis: usize, size: 
 }
 
 /// The type of a rank's share.
-pub fn local(mesh: &Mesh, layout: &Layout, digits: &[usize], ty: &TensorType) -> TensorType {
+pub(crate) fn local(mesh: &Mesh, layout: &Layout, digits: &[usize], ty: &TensorType) -> TensorType {
     let size = |(axis, size): (usize, &Dim)| range(mesh, layout, digits, axis, size).1;
     TensorType::new(ty.dtype, ty.shape.iter().enumerate().map(size).collect())
 }
 
 /// Whether the ranges of all ranks are the same under both.
-pub fn equal(mesh: &Mesh, a: &Layout, b: &Layout, ty: &TensorType) -> bool {
+pub(crate) fn equal(mesh: &Mesh, a: &Layout, b: &Layout, ty: &TensorType) -> bool {
     a == b
         || (0..ty.rank()).all(|axis| {
             cuts(a, axis).map(|(dim, _)| dim).eq(cuts(b, axis).map(|(dim, _)| dim))

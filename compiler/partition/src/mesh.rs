@@ -11,14 +11,14 @@ use crate::unsupported;
 
 /// A stage of the pipeline: its number in the model, and its ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Stage {
+pub(crate) struct Stage {
     pub number: i64,
     first: i64,
     stride: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mesh {
+pub(crate) struct Mesh {
     pub stages: Vec<Stage>,
     /// How many ranks there are along each axis, the slowest axis first.
     pub radices: Vec<usize>,
@@ -29,7 +29,7 @@ fn bad(message: String) -> Error {
 }
 
 impl Mesh {
-    pub fn new(graph: &Graph, arrangement: &Arrangement) -> Result<Mesh> {
+    pub(crate) fn new(graph: &Graph, arrangement: &Arrangement) -> Result<Mesh> {
         let stages = stages(arrangement)?;
         let count = arrangement.ranks / stages.len();
         let mut mesh = Mesh { stages, radices: vec![count] };
@@ -65,12 +65,12 @@ impl Mesh {
     }
 
     /// How many positions lie between neighbours along an axis.
-    pub fn stride(&self, dim: usize) -> usize {
+    pub(crate) fn stride(&self, dim: usize) -> usize {
         self.radices[dim + 1..].iter().product()
     }
 
     /// For each axis of a value that is cut: the axis, how many positions share a part, how many parts there are.
-    pub fn strides(&self, sharding: &Sharding) -> Result<Vec<(usize, usize, usize)>> {
+    pub(crate) fn strides(&self, sharding: &Sharding) -> Result<Vec<(usize, usize, usize)>> {
         let Sharding { place, parts, axes } = sharding;
         if parts.is_empty() {
             return Ok(vec![]);
@@ -116,7 +116,7 @@ impl Mesh {
     }
 
     /// The digits of all positions.
-    pub fn positions(&self) -> impl Iterator<Item = Vec<usize>> {
+    pub(crate) fn positions(&self) -> impl Iterator<Item = Vec<usize>> {
         (0..self.count()).map(|at| self.digits(at))
     }
 
@@ -125,7 +125,7 @@ impl Mesh {
     }
 
     /// The stage of a rank, and its digits there.
-    pub fn place(&self, rank: i64) -> Option<(usize, Vec<usize>)> {
+    pub(crate) fn place(&self, rank: i64) -> Option<(usize, Vec<usize>)> {
         (0..self.stages.len()).find_map(|stage| {
             let at = (0..self.count()).find(|&at| self.rank(stage, at) == rank)?;
             Some((stage, self.digits(at)))
@@ -141,12 +141,12 @@ impl Mesh {
     }
 
     /// The rank in another stage, at the same place.
-    pub fn peer(&self, stage: usize, digits: &[usize]) -> i64 {
+    pub(crate) fn peer(&self, stage: usize, digits: &[usize]) -> i64 {
         self.rank(stage, self.position(digits))
     }
 
     /// The ranks along an axis.
-    pub fn along(&self, stage: usize, digits: &[usize], dim: usize) -> Group {
+    pub(crate) fn along(&self, stage: usize, digits: &[usize], dim: usize) -> Group {
         let stride = self.stride(dim);
         let first = self.position(digits) - digits[dim] * stride;
         Group {
@@ -157,14 +157,14 @@ impl Mesh {
     }
 
     /// The ranks at one place of all stages, where they are as far apart as the first two.
-    pub fn across(&self, digits: &[usize]) -> Option<Group> {
+    pub(crate) fn across(&self, digits: &[usize]) -> Option<Group> {
         let ranks: Vec<i64> = (0..self.stages.len()).map(|stage| self.peer(stage, digits)).collect();
         let stride = ranks.get(1)? - ranks[0];
         let even = stride > 0 && ranks.windows(2).all(|pair| pair[1] - pair[0] == stride);
         even.then_some(Group { first: ranks[0], stride, count: ranks.len() as i64 })
     }
 
-    pub fn text(&self, name: &str) -> Vec<String> {
+    pub(crate) fn text(&self, name: &str) -> Vec<String> {
         let ranks = self.count() * self.stages.len();
         let axes: Vec<String> = self.radices.iter().map(ToString::to_string).collect();
         let stages = match self.stages.len() {

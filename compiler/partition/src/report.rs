@@ -14,7 +14,7 @@ pub struct Exchanged {
 }
 
 /// The weights that several ranks of a stage have as a whole, the largest first: a line for people.
-pub fn replicated(graph: &Graph, ranks: &[Graph]) -> Option<String> {
+pub(crate) fn replicated(graph: &Graph, ranks: &[Graph]) -> Option<String> {
     const NAMED: usize = 4;
     let constants = |graph: &Graph| -> HashMap<String, i64> {
         let used: HashSet<ValueId> =

@@ -13,7 +13,7 @@ use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 #[cfg(test)]
 mod tests;
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     fixpoint(4, || rewrite(graph, simplify))?;
     bodies(graph, options, run)
 }

@@ -24,7 +24,7 @@ use onnxc_ir::graph::{
 use onnxc_ir::interp;
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     if options.exact {
         return Ok(());
     }

@@ -39,7 +39,7 @@ const INTERMEDIATE: u64 = 16 << 20;
 /// Expressions of more operations are left alone.
 const MAX_OPERATIONS: usize = 1024;
 
-pub fn run(graph: &mut Graph, _: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, _: &Options) -> Result<()> {
     let bytes = data_bytes(graph);
     fold(graph, &mut Limits { work: Budget::for_data(bytes), growth: bytes / SPARE })
 }
@@ -386,7 +386,7 @@ fn reads_buffers(op: &Op) -> bool {
 }
 
 /// Turns constants into nodes that would take the compiler too long to evaluate.
-pub fn unfold(graph: &mut Graph, _: &Options) -> Result<()> {
+pub(crate) fn unfold(graph: &mut Graph, _: &Options) -> Result<()> {
     // Twice what `run` may spend: most of it is spent on what `run` made.
     let mut budget = Budget::for_data(data_bytes(graph).saturating_mul(2));
     unfold_within(graph, &mut budget);

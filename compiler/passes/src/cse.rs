@@ -11,7 +11,7 @@ use onnxc_ir::error::Result;
 use onnxc_ir::graph::{Constant, Def, Graph, MapFn, Node, NodeId, Op, Tensor, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn};
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     let mut same = merge_constants(graph);
     let mut seen: HashMap<(&'static str, Vec<ValueId>), Vec<NodeId>> = HashMap::new();
     for id in std::mem::take(&mut graph.order) {

@@ -8,7 +8,7 @@ use crate::rewrite::bodies;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{Def, Graph, NodeId, Op, ValueId};
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     sweep(graph);
     for id in graph.order.clone() {
         prune_outputs(graph, id);
@@ -23,7 +23,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
 }
 
 /// Keeps the nodes that outputs depend on, in their order.
-pub fn sweep(graph: &mut Graph) {
+pub(crate) fn sweep(graph: &mut Graph) {
     let mut live: HashSet<ValueId> = graph.outputs.iter().map(|output| output.1).collect();
     live.extend(graph.output_needs());
     let mut order = std::mem::take(&mut graph.order);

@@ -25,14 +25,14 @@ use onnxc_ir::error::Result;
 use onnxc_ir::graph::{DType, Dim, Graph, MapFn, Node, NodeId, Op, OriginId, RhsLayout, ValueId};
 use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     let (exact, kept_above) = (options.exact, options.pack.kept_above);
     let mut halves = Halves { exact, kept_above, ..Halves::default() };
     rewrite(graph, |b, id| halves.node(b, id))?;
     bodies(graph, options, run)
 }
 
-pub fn is_half(dtype: DType) -> bool {
+pub(crate) fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 

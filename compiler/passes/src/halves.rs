@@ -13,7 +13,7 @@ use onnxc_ir::error::Result;
 use onnxc_ir::graph::{DType, Graph, MapFn, NodeId, Op, ValueId};
 use onnxc_ir::scalar::BinaryFn;
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     let (sums, stored): (DType, &[DType]) = match options.pack.half_products {
         true => (DType::I32, &[DType::I16]),
         false => (DType::F32, &[DType::I8, DType::I16]),

@@ -11,12 +11,12 @@ use onnxc_ir::graph::{Constant, DType, Def, Graph, Input, MapFn, NodeId, Op, Ori
 
 /// All but conversions of bytes to more bits: as long as these stand beside the products that read them, `integers` sees that
 /// the operands are bytes.
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     of_all(graph, options, &|body, op, inputs| !widens_bytes(body, op, inputs))
 }
 
 /// The rest, too.
-pub fn last(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn last(graph: &mut Graph, options: &Options) -> Result<()> {
     of_all(graph, options, &|_, _, _| true)
 }
 

@@ -15,7 +15,7 @@ use onnxc_ir::graph::{DType, Dim, Graph, Node, NodeId, Op, RhsLayout, ValueId};
 /// The least gap: about half of the rows of a tile.
 const LEAST_DILATION: usize = 6;
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     rewrite(graph, unpadded)?;
     bodies(graph, options, run)
 }

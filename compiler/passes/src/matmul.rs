@@ -11,7 +11,7 @@ use onnxc_ir::error::Result;
 use onnxc_ir::graph::{Dim, Graph, Node, NodeId, Op, RhsLayout, ValueId};
 use onnxc_ir::infer::broadcast_shapes;
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     fixpoint(4, || rewrite(graph, canonicalise))?;
     bodies(graph, options, run)
 }

@@ -30,7 +30,7 @@ const MOST_ELEMENTS: i64 = 1 << 16;
 const LEAST_PIXELS: i64 = 4;
 const LEAST_CHANNELS: i64 = 8;
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     if options.exact || options.goal == Goal::Size {
         return Ok(());
     }

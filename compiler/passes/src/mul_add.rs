@@ -12,7 +12,7 @@ use onnxc_ir::error::Result;
 use onnxc_ir::graph::{DType, Graph, MapFn, NodeId, Op, ValueId};
 use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     if options.exact {
         return Ok(());
     }

@@ -17,7 +17,7 @@ const FEW: i64 = 1 << 12;
 /// Operations between the codes and the table, one reading the other.
 const MAX_STEPS: usize = 16;
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     rewrite(graph, selected)?;
     bodies(graph, options, run)
 }

@@ -32,7 +32,7 @@ struct Ordered {
     short: usize,
 }
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     // What is read in its own order serves kernels with products of bytes by an instruction each as well.
     let (orders, in_place) = (options.pack.short_sums, options.pack.short_sums_in_place);
     if !orders && !in_place {

@@ -319,7 +319,7 @@ enum Extent {
     Once,
 }
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     let (mut packed, mut split, mut narrow) = (Packed::new(), Split::new(), Known::new());
     rewrite(graph, |b, id| {
         let Node { op: Op::Contract { batch, m, k, rhs: RhsLayout::Plain }, inputs, .. } = &b.graph.nodes[id]

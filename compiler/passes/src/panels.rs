@@ -11,7 +11,7 @@ use onnxc_ir::graph::dim::product;
 use onnxc_ir::graph::view::affine_view;
 use onnxc_ir::graph::{Dim, Graph, Growth, NodeId, Op, Panels, ValueId};
 
-pub fn run(graph: &mut Graph, _: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, _: &Options) -> Result<()> {
     if graph.states.is_empty() {
         return Ok(());
     }

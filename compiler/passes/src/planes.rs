@@ -13,7 +13,7 @@ use onnxc_ir::graph::{Dim, Graph, Node, NodeId, Op, RhsLayout, ValueId, inverse}
 /// Most channels of an image that is read in planes: each has its own rows in the first-level cache.
 const FEW: i64 = 4;
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     // Pairs of bf16 are of neighbouring channels.
     let pairs = options.pack.bf16_pairs;
     rewrite(graph, |b, id| of_floats(b, id, pairs))?;
@@ -40,7 +40,7 @@ fn of_floats(b: &mut Builder, id: NodeId, pairs: bool) -> Result<Option<ValueId>
 }
 
 /// The windows `[lead.., out.., kernel.., c]` of an image `[lead.., spatial.., c]`, all of whose inner axes a product sums over.
-pub struct Windows {
+pub(crate) struct Windows {
     image: ValueId,
     first: usize,
     kernel: Vec<usize>,
@@ -50,7 +50,7 @@ pub struct Windows {
 
 impl Windows {
     /// Of an image with at most `most` channels, as the left-hand side of a product.
-    pub fn of(graph: &Graph, lhs: ValueId, [batch, m, k]: [usize; 3], most: i64) -> Option<Windows> {
+    pub(crate) fn of(graph: &Graph, lhs: ValueId, [batch, m, k]: [usize; 3], most: i64) -> Option<Windows> {
         let Node { op: Op::Window { first, kernel, strides, dilations }, inputs, .. } = producer(graph, lhs)?
         else {
             return None;
@@ -63,7 +63,7 @@ impl Windows {
     }
 
     /// Whether the elements along the last axis of a window are neighbours in a plane.
-    pub fn has_neighbours(&self) -> bool {
+    pub(crate) fn has_neighbours(&self) -> bool {
         self.dilations.last() == Some(&1)
     }
 
@@ -74,7 +74,7 @@ impl Windows {
     }
 
     /// The same product of windows `[lead.., out.., c, kernel..]`, and of weights `[kernel.., c, n]` as `[c, kernel.., n]`.
-    pub fn of_planes(self, b: &mut Builder, weights: ValueId) -> Result<(ValueId, ValueId)> {
+    pub(crate) fn of_planes(self, b: &mut Builder, weights: ValueId) -> Result<(ValueId, ValueId)> {
         let (first, spatial) = (self.first, self.kernel.len());
         let planes = turned(b, self.image, &self.to_planes())?;
         let Windows { kernel, strides, dilations, .. } = self;

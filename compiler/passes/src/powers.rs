@@ -13,7 +13,7 @@ use onnxc_ir::graph::signs::are_clear;
 use onnxc_ir::graph::{MapFn, Node, NodeId, Op, ValueId};
 use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 
-pub fn run(graph: &mut onnxc_ir::graph::Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut onnxc_ir::graph::Graph, options: &Options) -> Result<()> {
     rewrite(graph, power)?;
     bodies(graph, options, run)
 }

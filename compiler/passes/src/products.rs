@@ -41,9 +41,9 @@ const LEAST_STEPS: i64 = 64;
 const OTHERS: &[&str] = &["Resize", "Upsample", "DFT", "STFT", "MelWeightMatrix", "GridSample", "AffineGrid"];
 
 /// What values are as another type, by value: what is behind views, and the views.
-pub type Known = HashMap<ValueId, ValueId>;
+pub(crate) type Known = HashMap<ValueId, ValueId>;
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     if options.precision != Precision::Bf16 {
         return Ok(());
     }
@@ -186,7 +186,7 @@ fn has_tail(window: &Op, rank: usize) -> bool {
 }
 
 /// The bf16 that an f32 is made of.
-pub fn narrow(graph: &Graph, value: ValueId) -> Option<ValueId> {
+pub(crate) fn narrow(graph: &Graph, value: ValueId) -> Option<ValueId> {
     let Node { op: Op::Map(MapFn::Cast { to: DType::F32, .. }), inputs, .. } = producer(graph, value)? else {
         return None;
     };
@@ -233,7 +233,7 @@ fn behind_views(
 }
 
 /// The bf16 that the left-hand side of a product is made of, if its rows are to be read in that type: through the same views.
-pub fn bf16_of(b: &mut Builder, lhs: ValueId, known: &mut Known) -> Result<Option<ValueId>> {
+pub(crate) fn bf16_of(b: &mut Builder, lhs: ValueId, known: &mut Known) -> Result<Option<ValueId>> {
     if b.dtype(lhs) != DType::F32 || !is_rounded(b.graph, lhs) {
         return Ok(None);
     }
@@ -242,7 +242,7 @@ pub fn bf16_of(b: &mut Builder, lhs: ValueId, known: &mut Known) -> Result<Optio
 }
 
 /// Whether a value is one that was rounded to bf16, seen through views.
-pub fn is_rounded(graph: &Graph, mut value: ValueId) -> bool {
+pub(crate) fn is_rounded(graph: &Graph, mut value: ValueId) -> bool {
     while let Some(node) = producer(graph, value) {
         if !node.op.is_view() && !matches!(node.op, Op::Pad { .. }) {
             break;

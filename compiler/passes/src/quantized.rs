@@ -26,7 +26,7 @@ const MAX_STEPS: usize = 16;
 /// Terms of a depthwise sum: as floats the integers are summed up exactly (`integers`).
 const MOST_TAPS: i64 = 256;
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     if options.exact || options.pack.rates.bytes == 0.0 {
         return Ok(());
     }

@@ -18,7 +18,7 @@ use onnxc_ir::graph::{Dim, Graph, Node, NodeId, Op, OriginId, RhsLayout, ValueId
 /// Of a region with more than this share of an axis, in eighths, all is computed: sizes stay as even as they are.
 const MOST_EIGHTHS: i64 = 7;
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     // Nodes that no output needs would need all of their operands.
     dce::sweep(graph);
     let regions = regions(graph);

@@ -12,13 +12,13 @@ use onnxc_ir::graph::{Constant, Def, Dim, Graph, MapFn, Node, NodeId, Op, ValueI
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 /// Uses of each value by live nodes and outputs.
-pub type Uses = SecondaryMap<ValueId, u32>;
+pub(crate) type Uses = SecondaryMap<ValueId, u32>;
 
 /// Of each value the places in the order where it is read.
-pub type Readers = SecondaryMap<ValueId, Vec<usize>>;
+pub(crate) type Readers = SecondaryMap<ValueId, Vec<usize>>;
 
 /// The readers of each value.
-pub fn readers(graph: &Graph) -> Readers {
+pub(crate) fn readers(graph: &Graph) -> Readers {
     let mut readers = Readers::default();
     for (place, &id) in graph.order.iter().enumerate() {
         for &input in &graph.nodes[id].inputs {
@@ -31,7 +31,7 @@ pub fn readers(graph: &Graph) -> Readers {
 /// Walks the live nodes in order. For each node with one result, whose operands are already replaced,
 /// `rule` may build something else and give the value that takes the result's place. A value of another type
 /// is refused and the node stays. Gives whether anything was replaced.
-pub fn rewrite(
+pub(crate) fn rewrite(
     graph: &mut Graph,
     mut rule: impl FnMut(&mut Builder, NodeId) -> Result<Option<ValueId>>,
 ) -> Result<bool> {
@@ -59,7 +59,7 @@ pub fn rewrite(
 }
 
 /// Lets a node read what replaced its operands.
-pub fn replace_operands(node: &mut Node, replaced: &HashMap<ValueId, ValueId>) {
+pub(crate) fn replace_operands(node: &mut Node, replaced: &HashMap<ValueId, ValueId>) {
     for input in &mut node.inputs {
         if let Some(&new) = replaced.get(input) {
             *input = new;
@@ -68,7 +68,7 @@ pub fn replace_operands(node: &mut Node, replaced: &HashMap<ValueId, ValueId>) {
 }
 
 /// Lets the outputs, and what defines symbols, be what replaced them.
-pub fn replace_results(graph: &mut Graph, replaced: &HashMap<ValueId, ValueId>) {
+pub(crate) fn replace_results(graph: &mut Graph, replaced: &HashMap<ValueId, ValueId>) {
     for (_, value) in &mut graph.outputs {
         if let Some(&new) = replaced.get(value) {
             *value = new;
@@ -78,7 +78,7 @@ pub fn replace_results(graph: &mut Graph, replaced: &HashMap<ValueId, ValueId>) 
 }
 
 /// Runs `step` until it changes nothing, at most `limit` times.
-pub fn fixpoint(limit: usize, mut step: impl FnMut() -> Result<bool>) -> Result<()> {
+pub(crate) fn fixpoint(limit: usize, mut step: impl FnMut() -> Result<bool>) -> Result<()> {
     for _ in 0..limit {
         if !step()? {
             break;
@@ -88,7 +88,7 @@ pub fn fixpoint(limit: usize, mut step: impl FnMut() -> Result<bool>) -> Result<
 }
 
 /// Gives `new` the name and the known elements of the value it replaces, where it has none.
-pub fn inherit(graph: &mut Graph, old: ValueId, new: ValueId) {
+pub(crate) fn inherit(graph: &mut Graph, old: ValueId, new: ValueId) {
     let (name, known) = (graph.values[old].name.clone(), graph.values[old].known.clone());
     let value = &mut graph.values[new];
     if value.name.is_empty() {
@@ -100,7 +100,7 @@ pub fn inherit(graph: &mut Graph, old: ValueId, new: ValueId) {
 }
 
 /// Runs a pass on the bodies of every live node.
-pub fn bodies(graph: &mut Graph, options: &Options, pass: Pass) -> Result<()> {
+pub(crate) fn bodies(graph: &mut Graph, options: &Options, pass: Pass) -> Result<()> {
     for id in graph.order.clone() {
         for body in graph.nodes[id].op.bodies_mut() {
             pass(body, options)?;
@@ -110,13 +110,13 @@ pub fn bodies(graph: &mut Graph, options: &Options, pass: Pass) -> Result<()> {
 }
 
 /// The node that computes `value`, unless it has bodies.
-pub fn producer(graph: &Graph, value: ValueId) -> Option<&Node> {
+pub(crate) fn producer(graph: &Graph, value: ValueId) -> Option<&Node> {
     let node = &graph.nodes[graph.producer(value)?];
     (!node.op.is_control()).then_some(node)
 }
 
 /// The operation that computes a value, of a node or of a constant that is computed when the object is written.
-pub fn operation(graph: &Graph, value: ValueId) -> Option<(&Op, &[ValueId])> {
+pub(crate) fn operation(graph: &Graph, value: ValueId) -> Option<(&Op, &[ValueId])> {
     match &graph.values[value].def {
         Def::Node(..) => producer(graph, value).map(|node| (&node.op, node.inputs.as_slice())),
         Def::Const(Constant::Deferred { op, inputs }) => Some((op, inputs)),
@@ -125,7 +125,7 @@ pub fn operation(graph: &Graph, value: ValueId) -> Option<(&Op, &[ValueId])> {
 }
 
 /// A sum over a map multiplication, as a depthwise convolution is: the factors and the axes.
-pub fn sum_of_products<'g>(graph: &'g Graph, node: &'g Node) -> Option<([ValueId; 2], &'g [usize])> {
+pub(crate) fn sum_of_products<'g>(graph: &'g Graph, node: &'g Node) -> Option<([ValueId; 2], &'g [usize])> {
     let Op::Reduce { op: ReduceFn::Sum, axes } = &node.op else { return None };
     let product = producer(graph, node.inputs[0])?;
     let [a, b] = product.inputs[..] else { return None };
@@ -133,7 +133,7 @@ pub fn sum_of_products<'g>(graph: &'g Graph, node: &'g Node) -> Option<([ValueId
 }
 
 /// The exponentials and their sums of a softmax, whose result this is. One of the exponentials of a sum is 1.
-pub fn softmax(graph: &Graph, result: ValueId) -> Option<(ValueId, ValueId)> {
+pub(crate) fn softmax(graph: &Graph, result: ValueId) -> Option<(ValueId, ValueId)> {
     let (Op::Map(MapFn::Binary(BinaryFn::Div)), &[exp, sum]) = operation(graph, result)? else { return None };
     let (Op::Reduce { op: ReduceFn::Sum, axes }, &[summed]) = operation(graph, sum)? else { return None };
     let (Op::Map(MapFn::Unary(UnaryFn::Exp)), &[shifted]) = operation(graph, exp)? else { return None };
@@ -148,7 +148,7 @@ pub fn softmax(graph: &Graph, result: ValueId) -> Option<(ValueId, ValueId)> {
 const MAX_SPLAT: usize = 1 << 16;
 
 /// The number that every element of a constant is, also of one seen through views. Never NaN.
-pub fn splat(graph: &Graph, mut value: ValueId) -> Option<f64> {
+pub(crate) fn splat(graph: &Graph, mut value: ValueId) -> Option<f64> {
     for _ in 0..8 {
         match producer(graph, value) {
             Some(node) if node.op.is_view() => value = node.inputs[0],
@@ -171,7 +171,7 @@ pub fn splat(graph: &Graph, mut value: ValueId) -> Option<f64> {
 }
 
 /// Whether every element of a small enough constant is a finite float.
-pub fn finite(graph: &Graph, value: ValueId) -> bool {
+pub(crate) fn finite(graph: &Graph, value: ValueId) -> bool {
     if let Def::Const(Constant::Apart(weight)) = &graph.values[value].def {
         return weight.is_finite() && weight.tensor.len() <= MAX_SPLAT;
     }
@@ -181,22 +181,22 @@ pub fn finite(graph: &Graph, value: ValueId) -> bool {
     tensor.to_f64s().is_some_and(|values| values.iter().all(|value| value.is_finite()))
 }
 
-pub fn is_one(dim: &Dim) -> bool {
+pub(crate) fn is_one(dim: &Dim) -> bool {
     *dim == Dim::ONE
 }
 
 /// A transposition by `first`, then by `second`, as one.
-pub fn joined(first: &[usize], second: &[usize]) -> Vec<usize> {
+pub(crate) fn joined(first: &[usize], second: &[usize]) -> Vec<usize> {
     second.iter().map(|&axis| first[axis]).collect()
 }
 
-pub fn is_identity(perm: &[usize]) -> bool {
+pub(crate) fn is_identity(perm: &[usize]) -> bool {
     perm.iter().enumerate().all(|(at, &axis)| at == axis)
 }
 
 /// Whether transposing a tensor of `shape` by `perm` leaves its elements where they are: only axes of
 /// size 1 move.
-pub fn moves_only_ones(shape: &[Dim], perm: &[usize]) -> bool {
+pub(crate) fn moves_only_ones(shape: &[Dim], perm: &[usize]) -> bool {
     let mut last = None;
     perm.iter()
         .filter(|&&axis| !is_one(&shape[axis]))
@@ -204,7 +204,7 @@ pub fn moves_only_ones(shape: &[Dim], perm: &[usize]) -> bool {
 }
 
 /// The constant with leading axes of size 1 up to `rank`.
-pub fn with_rank(b: &mut Builder, constant: ValueId, rank: usize) -> Result<ValueId> {
+pub(crate) fn with_rank(b: &mut Builder, constant: ValueId, rank: usize) -> Result<ValueId> {
     let mut shape = b.shape(constant);
     let lead = rank.saturating_sub(shape.len());
     shape.splice(0..0, std::iter::repeat_n(Dim::ONE, lead));
@@ -213,7 +213,12 @@ pub fn with_rank(b: &mut Builder, constant: ValueId, rank: usize) -> Result<Valu
 
 /// A constant that applies to a value of shape `from`, along some of its axes, as it applies to the value reshaped to `to`;
 /// `None` where it would vary within an axis.
-pub fn reshaped(b: &mut Builder, constant: ValueId, from: &[Dim], to: &[Dim]) -> Result<Option<ValueId>> {
+pub(crate) fn reshaped(
+    b: &mut Builder,
+    constant: ValueId,
+    from: &[Dim],
+    to: &[Dim],
+) -> Result<Option<ValueId>> {
     let Some(groups) = reshape_groups(to, from) else { return Ok(None) };
     let shape = b.shape(constant);
     let mut aligned = Vec::with_capacity(to.len());
@@ -231,7 +236,7 @@ pub fn reshaped(b: &mut Builder, constant: ValueId, from: &[Dim], to: &[Dim]) ->
 
 /// Axis ranges of two shapes with the same number of elements, paired so that each pair has equal products, as fine as
 /// possible. `None` where a dim is 0 or symbolic products cannot be compared.
-pub fn reshape_groups(from: &[Dim], to: &[Dim]) -> Option<Vec<(Range<usize>, Range<usize>)>> {
+pub(crate) fn reshape_groups(from: &[Dim], to: &[Dim]) -> Option<Vec<(Range<usize>, Range<usize>)>> {
     if from.iter().chain(to).any(|dim| *dim == Dim::ZERO) {
         return None;
     }

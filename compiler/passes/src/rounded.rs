@@ -18,7 +18,7 @@ use onnxc_ir::scalar::ReduceFn;
 
 const ROUND: Op = Op::Map(MapFn::Cast { to: DType::BF16, saturate: false });
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     if options.precision != Precision::Bf16 || !options.pack.bf16_pairs {
         return Ok(());
     }

@@ -28,15 +28,15 @@ const SHARE: f64 = 1.0 / 4096.0;
 const MAX_STEPS: usize = 8;
 
 /// Whether scales may be joined, terms being of at most this magnitude in steps of the result.
-pub fn may_join(magnitude: f64) -> bool {
+pub(crate) fn may_join(magnitude: f64) -> bool {
     ROUNDINGS * UNIT * magnitude <= SHARE
 }
 
 /// For each rounding whose result becomes integers of few bits, the number of steps between the least and the greatest of them.
-pub struct Spans(HashMap<NodeId, f64>);
+pub(crate) struct Spans(HashMap<NodeId, f64>);
 
 impl Spans {
-    pub fn of(graph: &Graph) -> Spans {
+    pub(crate) fn of(graph: &Graph) -> Spans {
         let mut spans = HashMap::new();
         for &id in &graph.order {
             let node = &graph.nodes[id];
@@ -55,7 +55,7 @@ impl Spans {
     }
 
     /// Whether what a rounding reads may be computed with joined scales.
-    pub fn may_join(&self, round: NodeId) -> bool {
+    pub(crate) fn may_join(&self, round: NodeId) -> bool {
         self.0.get(&round).is_some_and(|&span| may_join(span))
     }
 }

@@ -32,7 +32,7 @@ struct Panels {
     codes: bool,
 }
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     let mut tables = HashMap::new();
     for &id in &graph.order {
         for (table, panels) in of_product(graph, &graph.nodes[id]) {

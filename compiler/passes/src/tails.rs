@@ -16,7 +16,7 @@ use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 /// Operations between a softmax and the products, at most.
 const MOST: usize = 32;
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     if options.exact {
         return Ok(());
     }

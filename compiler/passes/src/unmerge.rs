@@ -17,7 +17,7 @@ use onnxc_ir::graph::{Dim, Graph, NodeId, Op, ValueId};
 /// Nodes between the reshapes, at most.
 const MOST: usize = 64;
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     let readers = readers(graph);
     let found: Vec<Region> =
         (0..graph.order.len()).filter_map(|place| Region::of(graph, &readers, place)).collect();

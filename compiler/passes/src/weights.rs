@@ -36,7 +36,7 @@ struct Digits {
 }
 
 /// Weights as they are stored: their codes, and what these mean.
-pub struct Weights {
+pub(crate) struct Weights {
     digits: Digits,
     codes: Leaf,
     bits: usize,
@@ -193,7 +193,7 @@ fn bits_of(graph: &Graph, mut value: ValueId) -> (usize, bool) {
 }
 
 /// Whether an f32 constant is made of values of a narrower type.
-pub fn holds(graph: &Graph, value: ValueId, dtype: DType) -> bool {
+pub(crate) fn holds(graph: &Graph, value: ValueId, dtype: DType) -> bool {
     if let Some((Op::Map(MapFn::Cast { .. }), inputs)) = definition(graph, value) {
         return graph.ty(inputs[0]).dtype == dtype;
     }
@@ -225,7 +225,7 @@ fn scalar(graph: &Graph, value: ValueId) -> Option<f64> {
 impl Weights {
     /// A right-hand side `[k, n]` as codes, if it is a constant made of codes. Weights that are dequantized to the 16
     /// bits of their scales are not rounded to them, unless `exact`.
-    pub fn of(graph: &Graph, rhs: ValueId, exact: bool) -> Option<Weights> {
+    pub(crate) fn of(graph: &Graph, rhs: ValueId, exact: bool) -> Option<Weights> {
         let [k, n] = sizes(graph, rhs)?.try_into().ok()?;
         if !graph.is_constant(rhs) {
             return None;
@@ -335,7 +335,7 @@ impl Weights {
     }
 
     /// The type that stands for the codes where panel widths are chosen.
-    pub fn dtype(&self) -> DType {
+    pub(crate) fn dtype(&self) -> DType {
         if self.bits == 8 { DType::U8 } else { DType::U4 }
     }
 
@@ -346,7 +346,7 @@ impl Weights {
 
     /// Whether the codes can be those of exact sums of bytes, `digits` of them for each step of the left-hand side: whole
     /// words, integral zeros, and sums that 32 bits hold.
-    pub fn as_bytes(&self, graph: &Graph) -> bool {
+    pub(crate) fn as_bytes(&self, graph: &Graph) -> bool {
         (self.steps as usize).is_multiple_of(DOT_DEPTH)
             && self.steps <= MOST_STEPS
             && self.zeros.len() <= 1
@@ -355,7 +355,7 @@ impl Weights {
 
     /// The weights in panels of `nr` columns: `[panels, parts, steps, nr]`. If `words`, codes of 8 bits too lie in words, and
     /// zeros are bytes; see [`Weights::as_bytes`].
-    pub fn pack(&self, b: &mut Builder, nr: usize, words: bool) -> Result<ValueId> {
+    pub(crate) fn pack(&self, b: &mut Builder, nr: usize, words: bool) -> Result<ValueId> {
         let [parts, steps] = [self.parts, self.steps].map(Dim::from);
         let n = Dim::from(self.digits.count(&[1]));
         let codes = self.in_order(b, &self.codes, &[0, 1])?;

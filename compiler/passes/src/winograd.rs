@@ -23,7 +23,7 @@ use onnxc_ir::winograd::{KERNEL, Matrices, growth, matrices, tiles};
 use onnxc_machine::target::Goal;
 use onnxc_tuning::SUM_TERMS;
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     // Transformed weights are 1.8 to 4 times as large, those of bytes twice as large as that.
     if options.goal == Goal::Size {
         return Ok(());

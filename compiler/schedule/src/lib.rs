@@ -5,7 +5,6 @@
 //! as an expression inside the groups that read it). The result of this module, [`Program`], is all that
 //! lowering and code generation read.
 
-#![warn(unreachable_pub)]
 mod chain;
 mod check;
 mod cost;

@@ -21,7 +21,7 @@ const DATA: usize = MODEL_BYTES + POINTER_BYTES;
 const PER_LINE: usize = 12;
 
 /// The check that descriptions are for the compiler's order of bytes.
-pub fn order(target: &Target) -> Result<String> {
+pub(crate) fn order(target: &Target) -> Result<String> {
     let order = match target.byte_order()? {
         Endianness::Little => "LITTLE",
         Endianness::Big => "BIG",
@@ -32,7 +32,7 @@ pub fn order(target: &Target) -> Result<String> {
 }
 
 /// The constants, as one block: each where the host program has it.
-pub fn weights(outline: &Outline<'_>, out: &mut dyn Write) -> Result<()> {
+pub(crate) fn weights(outline: &Outline<'_>, out: &mut dyn Write) -> Result<()> {
     if outline.weight_bytes == 0 {
         return Ok(());
     }
@@ -86,7 +86,7 @@ pub fn weights(outline: &Outline<'_>, out: &mut dyn Write) -> Result<()> {
 }
 
 /// The declaration of constants that another file has.
-pub fn weights_apart(outline: &Outline<'_>) -> String {
+pub(crate) fn weights_apart(outline: &Outline<'_>) -> String {
     match outline.weight_bytes {
         0 => String::new(),
         bytes => format!(
@@ -146,7 +146,7 @@ fn numbers(text: &mut String, dtype: DType, width: usize, data: &[u8]) {
 }
 
 /// The type of a program's description, and its name, which functions refer to.
-pub fn declare(program: &Outlined<'_>) -> String {
+pub(crate) fn declare(program: &Outlined<'_>) -> String {
     let name = &program.host.name;
     let rest = program.description.len().saturating_sub(DATA).max(1);
     format!(
@@ -159,7 +159,11 @@ pub fn declare(program: &Outlined<'_>) -> String {
 }
 
 /// The description of a program.
-pub fn describe(program: &Outlined<'_>, next: Option<&Outlined<'_>>, functions: &Functions<'_>) -> String {
+pub(crate) fn describe(
+    program: &Outlined<'_>,
+    next: Option<&Outlined<'_>>,
+    functions: &Functions<'_>,
+) -> String {
     let name = &program.host.name;
     let function = |kind: FunctionKind| {
         let found = program.host.functions.values().find(|function| function.kind == kind);

@@ -1,14 +1,14 @@
 //! Functions and types that printed code uses: each is in a file once, and only where something needs it.
 
 mod conversions;
-pub mod numbers;
+pub(crate) mod numbers;
 mod vectors;
 
 use std::collections::HashSet;
 
 /// The helpers of a file, in an order in which each stands behind those that it uses.
 #[derive(Default)]
-pub struct Helpers {
+pub(crate) struct Helpers {
     known: HashSet<String>,
     text: String,
 }
@@ -29,18 +29,18 @@ impl Helpers {
         self.add(name, |_| text.to_string());
     }
 
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self.text
     }
 }
 
 /// Type of a vector, and of one that may lie anywhere and be read as anything.
-pub fn vector_name(element: &str, lanes: usize) -> String {
+pub(crate) fn vector_name(element: &str, lanes: usize) -> String {
     format!("ox_{element}x{lanes}")
 }
 
 /// Bytes of an element by its short name, such as `i16`.
-pub fn element_bytes(element: &str) -> usize {
+pub(crate) fn element_bytes(element: &str) -> usize {
     match &element[1..] {
         "8" => 1,
         "16" => 2,
@@ -50,7 +50,7 @@ pub fn element_bytes(element: &str) -> usize {
 }
 
 /// The C type of an element by its short name.
-pub fn c_name(element: &str) -> String {
+pub(crate) fn c_name(element: &str) -> String {
     match element {
         "f32" => "float".into(),
         "f64" => "double".into(),
@@ -60,7 +60,7 @@ pub fn c_name(element: &str) -> String {
 }
 
 /// What every file begins with, behind its comment.
-pub const PRELUDE: &str = r#"#include <stddef.h>
+pub(crate) const PRELUDE: &str = r#"#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 

@@ -16,7 +16,7 @@ use onnxc_object::host::ir::{
 use onnxc_object::host::message::{V, numbers};
 
 /// What all functions of a file refer to.
-pub struct Unit<'u> {
+pub(crate) struct Unit<'u> {
     /// Prefix of what all programs share.
     pub model: &'u str,
     pub has_weights: bool,
@@ -31,7 +31,7 @@ pub struct Unit<'u> {
 }
 
 /// The functions of one program.
-pub struct Functions<'p> {
+pub(crate) struct Functions<'p> {
     pub program: &'p Program,
     pub public: &'p HashMap<FunctionKind, String>,
     /// C names of the kernels.
@@ -39,7 +39,7 @@ pub struct Functions<'p> {
 }
 
 impl Functions<'_> {
-    pub fn name(&self, function: &Function) -> String {
+    pub(crate) fn name(&self, function: &Function) -> String {
         match self.public.get(&function.kind) {
             Some(name) => name.clone(),
             None => format!("{}_{}", self.program.name, plain(&function.name)),
@@ -69,13 +69,13 @@ impl Functions<'_> {
     }
 
     /// Prototypes of the functions that only this file has.
-    pub fn prototypes(&self) -> String {
+    pub(crate) fn prototypes(&self) -> String {
         let own =
             self.program.functions.values().filter(|function| !self.public.contains_key(&function.kind));
         own.map(|function| format!("{};\n", self.signature(function))).collect()
     }
 
-    pub fn text(&self, function: &Function, unit: &mut Unit<'_>) -> Result<String> {
+    pub(crate) fn text(&self, function: &Function, unit: &mut Unit<'_>) -> Result<String> {
         let mut writer = Writer {
             functions: self,
             function,
@@ -190,7 +190,7 @@ fn argument_type(kind: FunctionKind, at: usize) -> &'static str {
     }
 }
 
-pub fn c_type(ty: Type) -> &'static str {
+pub(crate) fn c_type(ty: Type) -> &'static str {
     match ty {
         Type::I64 => "int64_t",
         Type::I32 => "int32_t",
@@ -200,7 +200,7 @@ pub fn c_type(ty: Type) -> &'static str {
 }
 
 /// Prototype of a function outside of the file.
-pub fn prototype(function: &Extern) -> String {
+pub(crate) fn prototype(function: &Extern) -> String {
     let ty = |ty: &Type| match ty {
         Type::Ptr => "void *",
         ty => c_type(*ty),
@@ -211,7 +211,7 @@ pub fn prototype(function: &Extern) -> String {
     format!("{result} {}({params});\n", function.name)
 }
 
-pub fn plain(name: &str) -> String {
+pub(crate) fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
@@ -1069,7 +1069,7 @@ fn paren(text: &str) -> String {
 }
 
 /// A string of C. Numbers stand where the byte 1 does.
-pub fn string(text: &str) -> String {
+pub(crate) fn string(text: &str) -> String {
     let mut out = String::from("\"");
     for byte in text.bytes() {
         match byte {
@@ -1088,7 +1088,7 @@ pub fn string(text: &str) -> String {
 }
 
 /// What host programs use: words of the workspace, arithmetic of sizes, messages, the caller's allocator.
-pub fn support(model: &str) -> String {
+pub(crate) fn support(model: &str) -> String {
     SUPPORT
         .replace("MODEL", model)
         .replace("OPTIONS_SIZE", &options::SIZE.to_string())

@@ -20,11 +20,11 @@ use onnxc_loops::{Access, Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Var, 
 use onnxc_machine::target::Target;
 
 /// Why something has no form; in a vector loop that makes single lanes of it.
-pub type Formed<T> = std::result::Result<T, String>;
+pub(crate) type Formed<T> = std::result::Result<T, String>;
 
 /// What a variable of the nest stands for.
 #[derive(Clone, Debug)]
-pub enum Bound {
+pub(crate) enum Bound {
     /// A turn of a loop that is written out.
     Const(i64),
     /// A variable of C.
@@ -36,7 +36,7 @@ pub enum Bound {
 }
 
 #[derive(Clone, Debug)]
-pub struct Name {
+pub(crate) struct Name {
     pub text: String,
     pub lanes: usize,
     /// Bytes of an element of a mask, of a vector of truth values.
@@ -48,14 +48,14 @@ pub struct Name {
 
 /// What is known of floats: whether they lie above the least i32, or below the greatest, and whether they are numbers.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Facts {
+pub(crate) struct Facts {
     pub above: bool,
     pub below: bool,
     pub not_nan: bool,
 }
 
 /// A nest while it is printed.
-pub struct Printer<'k> {
+pub(crate) struct Printer<'k> {
     pub kernel: &'k Kernel,
     pub helpers: &'k mut Helpers,
     pub vector_bytes: usize,
@@ -81,7 +81,7 @@ pub struct Printer<'k> {
 
 /// A C function for a nest, which is called `name`. Where it uses one of the symbols `wide`, its sizes and indices have 64 bits, else
 /// those of a pointer.
-pub fn function(
+pub(crate) fn function(
     kernel: &Kernel,
     name: &str,
     (target, wide): (&Target, &BTreeSet<Sym>),
@@ -125,7 +125,7 @@ fn plain(name: &str) -> String {
 }
 
 /// Type of an element in memory.
-pub fn memory_type(dtype: DType) -> &'static str {
+pub(crate) fn memory_type(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "ox_f32",
         DType::F64 => "ox_f64",
@@ -143,7 +143,7 @@ pub fn memory_type(dtype: DType) -> &'static str {
 }
 
 impl Printer<'_> {
-    pub fn line(&mut self, text: &str) {
+    pub(crate) fn line(&mut self, text: &str) {
         for _ in 0..self.depth {
             self.out.push_str("    ");
         }
@@ -152,7 +152,7 @@ impl Printer<'_> {
     }
 
     /// A number that no name has yet.
-    pub fn fresh(&mut self) -> usize {
+    pub(crate) fn fresh(&mut self) -> usize {
         self.names += 1;
         self.names
     }
@@ -249,7 +249,7 @@ impl Printer<'_> {
         text
     }
 
-    pub fn buffer(&mut self, buf: Buf) -> String {
+    pub(crate) fn buffer(&mut self, buf: Buf) -> String {
         self.buffers.insert(buf);
         buffer_name(buf, &self.kernel.buffers[buf].name)
     }
@@ -483,7 +483,7 @@ impl Printer<'_> {
     }
 
     /// The register of a local at an index, and the lane in it where that is one.
-    pub fn register(&mut self, local: Local, at: &[Index]) -> Formed<(String, bool)> {
+    pub(crate) fn register(&mut self, local: Local, at: &[Index]) -> Formed<(String, bool)> {
         let decl = &self.kernel.locals[local];
         let element = held(decl.dtype);
         let vector = decl.lanes > 1;
@@ -628,7 +628,7 @@ impl Printer<'_> {
     }
 
     /// Type of a value in C.
-    pub fn type_of(&mut self, value: &value::Val) -> String {
+    pub(crate) fn type_of(&mut self, value: &value::Val) -> String {
         match (value.dtype, value.lanes) {
             (DType::C64, _) => {
                 self.helpers.complex("c64");
@@ -646,17 +646,17 @@ impl Printer<'_> {
     }
 
     /// The name of the vectors that hold a type.
-    pub fn vector_of(&mut self, dtype: DType, lanes: usize) -> String {
+    pub(crate) fn vector_of(&mut self, dtype: DType, lanes: usize) -> String {
         self.helpers.vector(held(dtype), lanes);
         vector_name(held(dtype), lanes)
     }
 }
 
 /// Bytes of an element of the masks in registers.
-pub const MASK_BYTES: usize = 4;
+pub(crate) const MASK_BYTES: usize = 4;
 
 /// Which lanes an index means.
-pub enum Lane {
+pub(crate) enum Lane {
     All(usize),
     One(String),
 }

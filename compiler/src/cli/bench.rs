@@ -19,7 +19,7 @@ use onnxc_ir::error::Result;
 use onnxc_ir::graph::{Dim, Tensor};
 
 #[derive(Serialize)]
-pub struct Report {
+pub(super) struct Report {
     pub compile_ms: f64,
     pub load_ms: f64,
     /// The first run, with the workspace's pages not yet in memory.
@@ -42,7 +42,7 @@ pub struct Report {
 
 /// What part of the time a step takes.
 #[derive(Serialize)]
-pub struct Share {
+pub(super) struct Share {
     /// Its number, as passed to `step_done`.
     #[serde(skip)]
     pub step: usize,
@@ -65,7 +65,7 @@ pub struct Share {
 
 /// How fast a kernel is, where its sizes are known.
 #[derive(Serialize)]
-pub struct Rate {
+pub(super) struct Rate {
     pub gflops: f64,
     /// By the bytes of its operands and results, each once.
     pub gbytes: f64,
@@ -79,7 +79,7 @@ pub struct Rate {
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Bound {
+pub(super) enum Bound {
     Operations,
     Bytes,
 }
@@ -100,7 +100,7 @@ impl Rate {
         })
     }
 
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let (rate, unit) = match self.bound {
             Bound::Operations => (self.gflops, "GFLOP/s"),
             Bound::Bytes => (self.gbytes, "GB/s"),
@@ -111,7 +111,7 @@ impl Rate {
 
 impl Share {
     /// Its operators, of many the first and how many more there are.
-    pub fn short_name(&self) -> String {
+    pub(super) fn short_name(&self) -> String {
         const SHOWN: usize = 3;
         if self.operators.is_empty() {
             return self.kernel.clone();
@@ -124,7 +124,7 @@ impl Share {
     }
 }
 
-pub fn run(args: &BenchArgs) -> std::result::Result<(), Problems> {
+pub(super) fn run(args: &BenchArgs) -> std::result::Result<(), Problems> {
     let measure = &args.measure;
     check(measure).map_err(one)?;
     let mut session = Session::open(&args.model).map_err(one)?;
@@ -149,12 +149,12 @@ pub fn run(args: &BenchArgs) -> std::result::Result<(), Problems> {
 }
 
 /// Gives inputs without a shape the ranks of the data that [`inputs`] takes.
-pub fn shapes_of_data(session: &mut Session, args: &MeasureArgs) -> Result<()> {
+pub(super) fn shapes_of_data(session: &mut Session, args: &MeasureArgs) -> Result<()> {
     let folder = args.data.clone().or_else(|| data::test_sets(session.folder()).into_iter().next());
     folder.map_or(Ok(()), |folder| shapes::from_data(session, &Given::Folder(&folder)))
 }
 
-pub fn check(args: &MeasureArgs) -> Result<()> {
+pub(super) fn check(args: &MeasureArgs) -> Result<()> {
     if !args.seconds.is_finite() || args.seconds < 0.0 {
         return Err(usage(format!("--seconds is {}; it must be 0 or more", args.seconds)));
     }
@@ -208,7 +208,7 @@ fn print(report: &Report, verbose: bool) {
 
 /// The data set that is asked for; else the first one beside the model if it has the sizes that the model is compiled for and no
 /// others are asked for, else random values.
-pub fn inputs(session: &Session, loaded: &Loaded, args: &MeasureArgs) -> Result<Vec<Option<Tensor>>> {
+pub(super) fn inputs(session: &Session, loaded: &Loaded, args: &MeasureArgs) -> Result<Vec<Option<Tensor>>> {
     let (graph, sizes) = (&loaded.graph, &args.sizes);
     if let Some(folder) = &args.data {
         let inputs = data::test_inputs(graph, folder)?;
@@ -236,7 +236,7 @@ fn pool(threads: usize) -> Result<Option<Pool>> {
     Pool::new(threads).map(Some).map_err(|error| usage(format!("--threads {threads}: {error}")))
 }
 
-pub fn measure(loaded: &Loaded, inputs: &[Option<Tensor>], args: &MeasureArgs) -> Result<Report> {
+pub(super) fn measure(loaded: &Loaded, inputs: &[Option<Tensor>], args: &MeasureArgs) -> Result<Report> {
     let pool = pool(args.threads)?;
     let call = Call { pool: pool.as_ref(), ..Call::default() };
     let shapes = native::output_shapes(&loaded.graph, inputs)?;
@@ -270,7 +270,7 @@ pub fn measure(loaded: &Loaded, inputs: &[Option<Tensor>], args: &MeasureArgs) -
 }
 
 /// Time of every step in a run, the least of all runs, longest first.
-pub fn profile(
+pub(super) fn profile(
     loaded: &Loaded,
     inputs: &[Option<Tensor>],
     args: &MeasureArgs,
@@ -329,7 +329,7 @@ pub fn profile(
 }
 
 /// A time with four digits or so, in the unit that gives it some before the point.
-pub fn time_text(milliseconds: f64) -> String {
+pub(super) fn time_text(milliseconds: f64) -> String {
     let (value, unit) = match milliseconds {
         short if short < 1e-3 => (short * 1e6, "ns"),
         short if short < 1.0 => (short * 1e3, "us"),

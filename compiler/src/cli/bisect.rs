@@ -38,7 +38,7 @@ use onnxc_machine::vector::ir::Func;
 use onnxc_machine::vector::isa::Isa;
 
 /// Whether no stage differs from the reference, on each set of test data, or on random inputs where there are none.
-pub fn run(args: &VerifyArgs) -> std::result::Result<bool, Problems> {
+pub(super) fn run(args: &VerifyArgs) -> std::result::Result<bool, Problems> {
     let mut session = Session::open(&args.model).map_err(one)?;
     session.use_weights(args.code.weights_file.as_deref());
     let sets = match &args.data {

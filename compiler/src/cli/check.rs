@@ -44,7 +44,7 @@ struct ListedWarning {
 }
 
 /// Whether no model has a problem. They are compiled whole: what only a later stage can find out is a problem too.
-pub fn run(args: &CheckArgs) -> Result<bool, Problems> {
+pub(super) fn run(args: &CheckArgs) -> Result<bool, Problems> {
     if args.more.is_empty() && !args.model.model.is_dir() {
         let found = check(&args.model)?;
         let good = found.errors.is_empty();
@@ -293,7 +293,7 @@ impl Summary {
     }
 }
 
-pub fn ops(args: &OpsArgs) {
+pub(super) fn ops(args: &OpsArgs) {
     if args.json {
         say!("{}", to_json(&crate::operators().json()));
     } else if args.markdown {
@@ -307,6 +307,6 @@ pub fn ops(args: &OpsArgs) {
 }
 
 /// Pretty JSON of values that cannot fail to serialize: no maps with other keys than strings.
-pub fn to_json(value: &impl Serialize) -> String {
+pub(super) fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).expect("plain data serializes")
 }

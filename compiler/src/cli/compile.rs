@@ -27,7 +27,7 @@ use onnxc_ir::graph::Graph;
 use onnxc_object::emit::{Artifact, Listing, identifier};
 use onnxc_schedule::{Program, Step};
 
-pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
+pub(super) fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
     if !args.all_ranks {
         return compile(args, args.ranks.rank);
     }
@@ -134,7 +134,7 @@ fn import_of(args: &CompileArgs, session: &Session) -> ImportOptions {
 }
 
 /// What flags mean for the code of a model.
-pub fn options_of(args: &CompileArgs, session: &Session, rank: Option<usize>) -> Result<Options> {
+pub(super) fn options_of(args: &CompileArgs, session: &Session, rank: Option<usize>) -> Result<Options> {
     let (options, _) = code_of(args)?;
     Ok(Options { import: import_of(args, session), rank, ..options })
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// A rule that makes `outputs` depend on `inputs`, and one without a recipe for each input, so that make goes on where one was
 /// removed.
-pub fn text(outputs: &[PathBuf], inputs: &[PathBuf]) -> String {
+pub(super) fn text(outputs: &[PathBuf], inputs: &[PathBuf]) -> String {
     let names = |paths: &[PathBuf]| -> Vec<String> { paths.iter().map(|path| escape(&near(path))).collect() };
     let (outputs, inputs) = (names(outputs), names(inputs));
     let mut text = format!("{}:", outputs.join(" "));

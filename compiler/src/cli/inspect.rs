@@ -234,7 +234,7 @@ fn versions(session: &Session, options: &Options) -> Result<VersionsReport, Prob
     Ok(report)
 }
 
-pub fn run(args: &InspectArgs) -> Result<(), Problems> {
+pub(super) fn run(args: &InspectArgs) -> Result<(), Problems> {
     if weights::is_file(&args.model.model) {
         say!("{}", weights::describe(&args.model.model).map_err(one)?.trim_end());
         return Ok(());

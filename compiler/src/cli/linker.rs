@@ -44,7 +44,7 @@ fn chain(triple: &Triple) -> Option<Chain> {
 }
 
 /// Extension of a target's shared libraries; `None` where there are none.
-pub fn shared_extension(triple: &Triple) -> Option<&'static str> {
+pub(super) fn shared_extension(triple: &Triple) -> Option<&'static str> {
     match (triple.operating_system, triple.binary_format) {
         (OperatingSystem::None_ | OperatingSystem::Uefi, _) => None,
         (_, BinaryFormat::Macho) => Some("dylib"),
@@ -54,7 +54,7 @@ pub fn shared_extension(triple: &Triple) -> Option<&'static str> {
 }
 
 /// The programs for one target.
-pub struct Tools {
+pub(super) struct Tools {
     triple: Triple,
     /// A program that the user names.
     linker: Option<OsString>,
@@ -63,19 +63,19 @@ pub struct Tools {
 }
 
 /// A program, and what to do where it is not there.
-pub struct Tool {
+pub(super) struct Tool {
     program: OsString,
     what: &'static str,
     remedy: String,
 }
 
 impl Tools {
-    pub fn new(triple: &Triple, linker: Option<&OsStr>) -> Tools {
+    pub(super) fn new(triple: &Triple, linker: Option<&OsStr>) -> Tools {
         Tools { triple: triple.clone(), linker: linker.map(OsString::from), libraries: vec![] }
     }
 
     /// The same, to link shared libraries against others.
-    pub fn against(self, libraries: &[PathBuf]) -> Tools {
+    pub(super) fn against(self, libraries: &[PathBuf]) -> Tools {
         Tools { libraries: libraries.to_vec(), ..self }
     }
 
@@ -128,7 +128,7 @@ impl Tools {
     }
 
     /// The clang that makes modules of WebAssembly: with a name of its version where there is no other.
-    pub fn clang(&self) -> Tool {
+    pub(super) fn clang(&self) -> Tool {
         let named = self.linker.clone().or_else(|| self.named_by_variable("CC"));
         let versions = (OLDEST_CLANG..OLDEST_CLANG + 20).rev().map(|version| format!("clang-{version}"));
         let found = || std::iter::once("clang".to_string()).chain(versions).find(|name| is_there(name));
@@ -170,7 +170,7 @@ fn is_there(program: &str) -> bool {
 
 impl Tool {
     /// Runs the program. Its messages about `hidden` files name the files that these become.
-    pub fn run(&self, arguments: &[OsString], hidden: &[(&Path, &Path)]) -> Result<()> {
+    pub(super) fn run(&self, arguments: &[OsString], hidden: &[(&Path, &Path)]) -> Result<()> {
         let output = Command::new(&self.program).args(arguments).output();
         let program = self.program.to_string_lossy();
         match output {
@@ -202,14 +202,19 @@ fn io(message: String) -> Error {
 }
 
 /// A library in a folder of its own.
-pub struct Library {
+pub(super) struct Library {
     file: PathBuf,
     _folder: TempDir,
 }
 
 impl Library {
     /// A library that will be `output`: shared, or static with the object as its one member.
-    pub fn build(artifact: Artifact, tools: &Tools, is_shared: bool, output: &Path) -> Result<Library> {
+    pub(super) fn build(
+        artifact: Artifact,
+        tools: &Tools,
+        is_shared: bool,
+        output: &Path,
+    ) -> Result<Library> {
         let in_temporary = |error: std::io::Error| temporary_error(&error);
         let folder = tempfile::tempdir().map_err(in_temporary)?;
         let member = output.with_extension("o");
@@ -242,7 +247,7 @@ impl Library {
         Ok(Library { file, _folder: folder })
     }
 
-    pub fn copy_to(&self, out: &mut File, output: &Path) -> Result<()> {
+    pub(super) fn copy_to(&self, out: &mut File, output: &Path) -> Result<()> {
         let mut source = File::open(&self.file).map_err(|error| io_error(output, &error))?;
         std::io::copy(&mut source, out).map_err(|error| io_error(output, &error))?;
         Ok(())

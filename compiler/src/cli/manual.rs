@@ -11,7 +11,7 @@ use crate::cli::session::{Problems, one};
 use crate::files::io_error;
 use onnxc_ir::error::Result;
 
-pub fn completions(args: &CompletionsArgs) {
+pub(super) fn completions(args: &CompletionsArgs) {
     let shell = match args.shell {
         Shell::Bash => clap_complete::Shell::Bash,
         Shell::Elvish => clap_complete::Shell::Elvish,
@@ -24,7 +24,7 @@ pub fn completions(args: &CompletionsArgs) {
     say!("{}", String::from_utf8_lossy(&text).trim_end());
 }
 
-pub fn pages(args: &ManArgs) -> std::result::Result<(), Problems> {
+pub(super) fn pages(args: &ManArgs) -> std::result::Result<(), Problems> {
     write(args).map_err(one)
 }
 

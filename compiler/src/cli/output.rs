@@ -280,7 +280,7 @@ mod unix {
         undo: Option<CString>,
     }
 
-    pub fn put(moves: &[super::Move]) -> io::Result<()> {
+    pub(super) fn put(moves: &[super::Move]) -> io::Result<()> {
         let text = |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::from);
         let moves = moves.iter().map(|step| {
             let undo = step.undo.as_deref().map(text).transpose()?;

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// Rates of all threads together.
 #[derive(Clone, Serialize)]
-pub struct Peak {
+pub(super) struct Peak {
     /// 10^9 operations on f32 a second, two to a multiply-add.
     pub gflops: f64,
     /// 10^9 bytes a second, read from memory.
@@ -33,13 +33,13 @@ const CACHED_PASSES: usize = 400;
 
 impl Peak {
     /// Bytes a millisecond for a kernel that reads and writes `bytes`.
-    pub fn bytes_a_ms(&self, bytes: f64) -> f64 {
+    pub(super) fn bytes_a_ms(&self, bytes: f64) -> f64 {
         let cached = bytes <= self.cached_bytes as f64;
         1e6 * if cached { self.cached_gbytes } else { self.gbytes }
     }
 
     /// On `threads` threads of a processor whose cores have second-level caches of `l2_bytes`. Takes some tenths of a second.
-    pub fn measure(threads: usize, l2_bytes: usize) -> Peak {
+    pub(super) fn measure(threads: usize, l2_bytes: usize) -> Peak {
         let (kernel, what) = kernel();
         let gflops = on_threads(threads, |_| {
             let rate = |_| {
@@ -180,12 +180,12 @@ mod x86 {
     use std::hint::black_box;
 
     #[target_feature(enable = "avx2")]
-    pub fn sum(words: &[u64]) -> u64 {
+    pub(super) fn sum(words: &[u64]) -> u64 {
         super::plain_sum(words)
     }
 
     #[target_feature(enable = "avx,fma")]
-    pub fn fused(steps: u64) -> u64 {
+    pub(super) fn fused(steps: u64) -> u64 {
         let factor = _mm256_set1_ps(black_box(0.5));
         let mut sums = [factor; 12];
         for _ in 0..steps {
@@ -196,7 +196,7 @@ mod x86 {
     }
 
     #[target_feature(enable = "avx512f")]
-    pub fn wide(steps: u64) -> u64 {
+    pub(super) fn wide(steps: u64) -> u64 {
         let factor = _mm512_set1_ps(black_box(0.5));
         let mut sums = [factor; 24];
         for _ in 0..steps {

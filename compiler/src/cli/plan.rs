@@ -12,13 +12,13 @@ use onnxc_ir::error::Result;
 use onnxc_machine::target::Target;
 
 /// One file to write, or standard output.
-pub struct Job {
+pub(super) struct Job {
     pub emit: Emit,
     pub place: PathBuf,
 }
 
 /// What a compilation is asked for.
-pub struct Plan {
+pub(super) struct Plan {
     pub jobs: Vec<Job>,
     /// The header that comes with machine code, or alone.
     pub header: Option<PathBuf>,
@@ -32,7 +32,7 @@ pub struct Plan {
 }
 
 /// The ES module beside a module of WebAssembly.
-pub struct Script {
+pub(super) struct Script {
     pub module: PathBuf,
     pub types: PathBuf,
 }
@@ -45,7 +45,7 @@ impl Script {
 
 impl Plan {
     /// All kinds but the one that `-o` names take their places beside it, and without `-o` in the current folder.
-    pub fn new(
+    pub(super) fn new(
         args: &CompileArgs,
         kinds: &[Emit],
         session: &Session,
@@ -115,7 +115,7 @@ impl Plan {
     }
 
     /// Prefix of the symbols: the name of the file that is machine code, or of the first one.
-    pub fn name(&self, session: &Session) -> String {
+    pub(super) fn name(&self, session: &Session) -> String {
         let job = self.jobs.iter().rev().find(|job| job.place != Path::new("-"));
         match (job, &self.header) {
             (Some(job), _) => stem(&job.place, &[job.emit]),
@@ -125,7 +125,7 @@ impl Plan {
     }
 
     /// The files that are written, in the order in which they take their places.
-    pub fn files(&self) -> Vec<PathBuf> {
+    pub(super) fn files(&self) -> Vec<PathBuf> {
         let places = self.jobs.iter().map(|job| &job.place).filter(|place| **place != Path::new("-"));
         let scripts = self.script.iter().flat_map(|script| [&script.types, &script.module]);
         let beside = self.depfile.iter().chain(&self.listing).chain(&self.weights).chain(&self.header);
@@ -169,13 +169,13 @@ fn said(file: &Path) -> Option<Emit> {
 }
 
 /// Whether a module of WebAssembly is to be written, which has a target of its own.
-pub fn asks_for_module(asked: &[Emit], output: Option<&Path>) -> bool {
+pub(super) fn asks_for_module(asked: &[Emit], output: Option<&Path>) -> bool {
     asked.contains(&Emit::Wasm) || (asked.is_empty() && output.and_then(said) == Some(Emit::Wasm))
 }
 
 /// What to write: the kinds that are asked for, or the one that the output's extension says. Both must agree, and libraries must
 /// have the extension of the target.
-pub fn what_to_emit(asked: &[Emit], output: Option<&Path>, target: &Target) -> Result<Vec<Emit>> {
+pub(super) fn what_to_emit(asked: &[Emit], output: Option<&Path>, target: &Target) -> Result<Vec<Emit>> {
     let (triple, c_only) = (&target.triple, target.is_source_only());
     let mut kinds: Vec<Emit> = Vec::new();
     asked.iter().for_each(|&kind| {

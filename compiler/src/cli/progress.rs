@@ -16,7 +16,7 @@ const TICK: Duration = Duration::from_millis(100);
 const ERASE: &str = "\r\x1b[2K";
 
 /// A line that a thread draws while this lives.
-pub struct Line {
+pub(super) struct Line {
     shared: Arc<Mutex<State>>,
     /// Dropped to end the thread.
     end: Option<Sender<()>>,
@@ -31,7 +31,7 @@ struct State {
 
 impl Line {
     /// `None` where standard error is not a terminal, or a thread cannot be had.
-    pub fn new(counter: Arc<Counter>) -> Option<Line> {
+    pub(super) fn new(counter: Arc<Counter>) -> Option<Line> {
         if !std::io::stderr().is_terminal() || super::is_quiet() {
             return None;
         }
@@ -54,12 +54,12 @@ impl Line {
     }
 
     /// What was done last.
-    pub fn set(&self, last: String) {
+    pub(super) fn set(&self, last: String) {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).last = last;
     }
 
     /// Prints a line of its own in place of this one, which is drawn again below.
-    pub fn print(&self, text: &str) {
+    pub(super) fn print(&self, text: &str) {
         let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let erase = if std::mem::take(&mut state.is_drawn) { ERASE } else { "" };
         let _ = writeln!(std::io::stderr(), "{erase}{text}");

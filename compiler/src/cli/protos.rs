@@ -19,7 +19,7 @@ const MAP: i32 = 4;
 
 /// Writes a value into `file`, which belongs at `place`, as the message of its kind: `TensorProto`, `SequenceProto`,
 /// `OptionalProto` or `MapProto`.
-pub fn write_to(file: &mut File, place: &Path, value: &Value) -> Result<()> {
+pub(super) fn write_to(file: &mut File, place: &Path, value: &Value) -> Result<()> {
     file.write_all(&encode(value)?).map_err(|error| io_error(place, &error))
 }
 

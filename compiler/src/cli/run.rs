@@ -14,7 +14,7 @@ use crate::native::{self, Call};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{DType, Dim, Graph, Input, Tensor};
 
-pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
+pub(super) fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
     if args.train {
         return train::run(args);
     }

@@ -10,7 +10,7 @@ use onnxc_import::{InputDim, InputShape, open_inputs};
 use onnxc_ir::error::Result;
 
 /// Where a run has its data.
-pub enum Given<'a> {
+pub(super) enum Given<'a> {
     /// `FILE` or `INPUT=FILE`, as [`data::inputs_from`](super::data::inputs_from) takes them.
     Files(&'a [String]),
     /// A folder of test data.
@@ -19,7 +19,7 @@ pub enum Given<'a> {
 
 /// Gives inputs without a shape the ranks of the data. Their sizes stay open, so that other data will do, too; where the model can
 /// only be compiled for known sizes, they are those of the data.
-pub fn from_data(session: &mut Session, given: &Given<'_>) -> Result<()> {
+pub(super) fn from_data(session: &mut Session, given: &Given<'_>) -> Result<()> {
     // What is wrong with the model is reported when it is compiled.
     let Ok(proto) = session.decode() else { return Ok(()) };
     let options = session.import_options();

@@ -10,7 +10,7 @@ use crate::cli::train_graph::copies;
 use crate::files::io_error;
 use crate::{ExternalData, Grid, ShardOptions};
 
-pub fn run(args: &ShardArgs) -> Result<(), Problems> {
+pub(super) fn run(args: &ShardArgs) -> Result<(), Problems> {
     if args.output == Path::new("-") {
         return Err(one(usage(
             "-o -: a model is not written to standard output; -o names a file".to_string(),

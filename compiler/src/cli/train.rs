@@ -28,7 +28,7 @@ struct Epoch {
     means: BTreeMap<String, f64>,
 }
 
-pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
+pub(super) fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
     let mut session = Session::open(&args.model).map_err(one)?;
     session.use_weights(args.code.weights_file.as_deref());
     let mut options = native_options(&session, &args.code).map_err(one)?;

@@ -24,7 +24,7 @@ struct Written {
     notes: Vec<String>,
 }
 
-pub fn run(args: &TrainGraphArgs) -> std::result::Result<(), Problems> {
+pub(super) fn run(args: &TrainGraphArgs) -> std::result::Result<(), Problems> {
     let options = options(args).map_err(one)?;
     if args.output == Path::new("-") {
         return Err(one(usage(

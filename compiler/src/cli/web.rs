@@ -18,17 +18,17 @@ use onnxc_object::emit::outline::Outline;
 use onnxc_source::web;
 
 /// What modules are made for where no target is named.
-pub const TARGET: &str = "wasm32-unknown-unknown";
+pub(super) const TARGET: &str = "wasm32-unknown-unknown";
 
 /// A module in a folder of its own.
-pub struct Module {
+pub(super) struct Module {
     file: PathBuf,
     _folder: TempDir,
 }
 
 impl Module {
     /// A module that will be `output`, with its constants.
-    pub fn build(
+    pub(super) fn build(
         made: &Compiled,
         outline: &Outline<'_>,
         options: &Options,
@@ -62,7 +62,7 @@ impl Module {
         Ok(Module { file, _folder: folder })
     }
 
-    pub fn copy_to(&self, out: &mut File, output: &Path) -> Result<()> {
+    pub(super) fn copy_to(&self, out: &mut File, output: &Path) -> Result<()> {
         let copied = File::open(&self.file).and_then(|mut source| std::io::copy(&mut source, out));
         copied.map(drop).map_err(|error| io_error(output, &error))
     }

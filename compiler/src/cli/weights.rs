@@ -16,7 +16,7 @@ use crate::cli::output::Outputs;
 use crate::cli::session::{Problems, Progress, Session, one, print_warnings, usage};
 
 /// The flags of a compilation that decide what code it gives, as words of a command line.
-pub fn flags(args: &CompileArgs) -> Vec<String> {
+pub(super) fn flags(args: &CompileArgs) -> Vec<String> {
     let CompileArgs { model, code, ranks, only_output, .. } = args;
     let mut flags: Vec<String> = vec![];
     let mut say = |flag: &str, value: String| flags.push(format!("--{flag}={value}"));
@@ -87,11 +87,11 @@ impl Known {
 }
 
 /// How the object of a file of weights was compiled.
-pub fn recorded(file: &Path) -> Result<CompileArgs> {
+pub(super) fn recorded(file: &Path) -> Result<CompileArgs> {
     Known::open(file)?.arguments(Path::new("model.onnx"), file)
 }
 
-pub fn run(args: &WeightsArgs) -> std::result::Result<(), Problems> {
+pub(super) fn run(args: &WeightsArgs) -> std::result::Result<(), Problems> {
     let known = Known::open(&args.like).map_err(one)?;
     let mut compile = known.arguments(&args.model, &args.like).map_err(one)?;
     compile.model.external_data_root = args.external_data_root.clone();
@@ -127,7 +127,7 @@ pub fn run(args: &WeightsArgs) -> std::result::Result<(), Problems> {
 }
 
 /// Prints what a file of weights is.
-pub fn describe(file: &Path) -> Result<String> {
+pub(super) fn describe(file: &Path) -> Result<String> {
     let Known { weights, listing } = Known::open(file)?;
     let header = weights.header();
     let mut lines = listing.lines();
@@ -152,7 +152,7 @@ pub fn describe(file: &Path) -> Result<String> {
 }
 
 /// Whether a file begins as one of weights does.
-pub fn is_file(file: &Path) -> bool {
+pub(super) fn is_file(file: &Path) -> bool {
     let mut magic = [0; 8];
     let read = File::open(file).and_then(|mut file| file.read_exact(&mut magic));
     let magic = u64::from_ne_bytes(magic);

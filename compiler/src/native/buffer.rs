@@ -9,7 +9,7 @@ use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::{DType, Tensor};
 
 /// The data of one input or output.
-pub struct Buffer {
+pub(super) struct Buffer {
     pub name: String,
     pub dtype: DType,
     pub dims: Vec<i64>,
@@ -30,7 +30,7 @@ impl Buffer {
         Ok(Buffer { name, dtype, dims: vec![], rank: usize::MAX, data: None, late, texts: None })
     }
 
-    pub fn input(memory: Memory, tensor: Option<&Tensor>, info: &abi::ValueInfo) -> Result<Buffer> {
+    pub(super) fn input(memory: Memory, tensor: Option<&Tensor>, info: &abi::ValueInfo) -> Result<Buffer> {
         let mut buffer = Buffer::new(info, false)?;
         match tensor {
             Some(tensor) => {
@@ -70,7 +70,7 @@ impl Buffer {
         Ok(views.into())
     }
 
-    pub fn output(memory: Memory, shape: Option<&[usize]>, info: &abi::ValueInfo) -> Result<Buffer> {
+    pub(super) fn output(memory: Memory, shape: Option<&[usize]>, info: &abi::ValueInfo) -> Result<Buffer> {
         let mut buffer = Buffer::new(info, true)?;
         buffer.dims = info.dims.iter().map(|dim| dim.unwrap_or(0)).collect();
         // Only the run knows the size of texts.
@@ -98,7 +98,7 @@ impl Buffer {
         memory.block(bytes, alignment).ok_or_else(|| no_memory(what, bytes))
     }
 
-    pub fn descriptor(&mut self) -> abi::Tensor {
+    pub(super) fn descriptor(&mut self) -> abi::Tensor {
         let (data, bytes) = match &mut self.data {
             Some(data) => (data.as_mut_ptr().cast(), data.bytes()),
             None => (std::ptr::null_mut(), 0),
@@ -108,7 +108,7 @@ impl Buffer {
     }
 
     /// What a run left here, as a tensor.
-    pub fn tensor(&self) -> Result<Tensor> {
+    pub(super) fn tensor(&self) -> Result<Tensor> {
         let dims = self.dims.iter().take(self.rank);
         let sizes: Option<Vec<usize>> = dims.map(|&size| usize::try_from(size).ok()).collect();
         let data = self.data.as_ref().map_or(&[][..], GuardedBlock::contents);

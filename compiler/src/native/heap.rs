@@ -8,7 +8,7 @@ use super::{ALIGNMENT, GuardedBlock, Memory};
 use onnxc_ir::error::{Error, Result, Stage};
 
 /// What runs have allocated: blocks by their addresses.
-pub struct Heap {
+pub(super) struct Heap {
     memory: Memory,
     blocks: Mutex<HashMap<usize, GuardedBlock>>,
     /// The first fault of a caller.
@@ -16,11 +16,11 @@ pub struct Heap {
 }
 
 impl Heap {
-    pub fn new(memory: Memory) -> Heap {
+    pub(super) fn new(memory: Memory) -> Heap {
         Heap { memory, blocks: Mutex::default(), fault: Mutex::default() }
     }
 
-    pub fn blocks(&self) -> MutexGuard<'_, HashMap<usize, GuardedBlock>> {
+    pub(super) fn blocks(&self) -> MutexGuard<'_, HashMap<usize, GuardedBlock>> {
         self.blocks.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -30,7 +30,7 @@ impl Heap {
     }
 
     /// An internal error if a run wrote behind a block, or kept one.
-    pub fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let mut fault = self.fault.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let kept: usize = self.blocks().drain().map(|(_, block)| block.bytes()).sum();
         match fault.take() {
@@ -41,7 +41,7 @@ impl Heap {
     }
 }
 
-pub unsafe extern "C" fn allocate(heap: *mut c_void, bytes: usize, alignment: usize) -> *mut c_void {
+pub(super) unsafe extern "C" fn allocate(heap: *mut c_void, bytes: usize, alignment: usize) -> *mut c_void {
     // SAFETY: `Prepared::run` passes a reference that outlives the run.
     let heap = unsafe { &*heap.cast::<Heap>() };
     let block = Some(alignment).filter(|&alignment| alignment.is_power_of_two() && alignment <= ALIGNMENT);
@@ -53,7 +53,12 @@ pub unsafe extern "C" fn allocate(heap: *mut c_void, bytes: usize, alignment: us
     address.cast()
 }
 
-pub unsafe extern "C" fn release(heap: *mut c_void, memory: *mut c_void, bytes: usize, _alignment: usize) {
+pub(super) unsafe extern "C" fn release(
+    heap: *mut c_void,
+    memory: *mut c_void,
+    bytes: usize,
+    _alignment: usize,
+) {
     // SAFETY: as above.
     let heap = unsafe { &*heap.cast::<Heap>() };
     match heap.blocks().remove(&memory.addr()) {

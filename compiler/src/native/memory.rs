@@ -169,7 +169,7 @@ mod pages {
     use std::ptr::NonNull;
 
     /// Zeroed pages between two that can neither be read nor written.
-    pub struct Pages {
+    pub(super) struct Pages {
         /// Start of the first protected page.
         start: NonNull<u8>,
         /// Bytes between the protected pages: a multiple of [`page`].
@@ -190,7 +190,7 @@ mod pages {
 
     impl Pages {
         /// At least `bytes` between protected pages; `None` if the system refuses.
-        pub fn new(bytes: usize) -> Option<Pages> {
+        pub(super) fn new(bytes: usize) -> Option<Pages> {
             let bytes = bytes.checked_next_multiple_of(page())?;
             let all = bytes.checked_add(2 * page()).filter(|&all| all <= isize::MAX as usize)?;
             // SAFETY: a new private mapping, at an address of the system's choice, changes no memory in use.
@@ -216,7 +216,7 @@ mod pages {
             self.bytes == 0 || unsafe { libc::mprotect(self.inner().cast(), self.bytes, rights) } == 0
         }
 
-        pub fn forbid_writes(&mut self) {
+        pub(super) fn forbid_writes(&mut self) {
             assert!(self.protect(libc::PROT_READ), "a page's rights can be taken away");
         }
     }

@@ -8,7 +8,7 @@ use onnxc_ir::graph::{DType, Tensor};
 use onnxc_object::host::block::StateTensor;
 
 /// A state block, and what it held at first.
-pub struct States {
+pub(super) struct States {
     block: GuardedBlock,
     dims: [i64; 1],
     states: Vec<StateTensor>,
@@ -17,7 +17,7 @@ pub struct States {
 
 impl States {
     /// A block with these tensors (`None`: no elements of one that grows, else zeros), for these values of the symbols.
-    pub fn new(
+    pub(super) fn new(
         model: &Model<'_>,
         memory: Memory,
         infos: Vec<abi::StateInfo>,
@@ -61,12 +61,12 @@ impl States {
         Ok(all)
     }
 
-    pub fn block(&self) -> &GuardedBlock {
+    pub(super) fn block(&self) -> &GuardedBlock {
         &self.block
     }
 
     /// Puts back what the block held at first.
-    pub fn rewind(&mut self) {
+    pub(super) fn rewind(&mut self) {
         let words = self.states.first().map_or(0, |state| state.offset);
         let replaced = self.states.iter().filter(|state| state.growth.is_none());
         let ranges = replaced.map(|state| state.offset..state.offset + state.bytes());
@@ -77,11 +77,11 @@ impl States {
         }
     }
 
-    pub fn is_untouched(&self) -> bool {
+    pub(super) fn is_untouched(&self) -> bool {
         self.block.contents() == self.first
     }
 
-    pub fn descriptor(&mut self) -> abi::Tensor {
+    pub(super) fn descriptor(&mut self) -> abi::Tensor {
         abi::Tensor {
             data: self.block.as_mut_ptr().cast(),
             bytes: self.block.bytes(),
@@ -92,7 +92,7 @@ impl States {
     }
 
     /// The tensors that the last run left.
-    pub fn tensors(&self) -> Vec<Result<Tensor>> {
+    pub(super) fn tensors(&self) -> Vec<Result<Tensor>> {
         self.states.iter().map(|state| state.tensor(self.block.contents())).collect()
     }
 }

@@ -15,7 +15,6 @@
 //! was taken is part of the kernel and of its text ([`Tuned`]). Where code is to be small, [`size`] takes the place of some
 //! of what is fast.
 
-#![warn(unreachable_pub)]
 pub mod chain;
 pub mod contract;
 pub mod map;

@@ -1,4 +1,4 @@
-pub static MESSAGES: &[Message] = &[
+pub(crate) static MESSAGES: &[Message] = &[
     Message { name: "AttributeProto", size: size_of::<crate::AttributeProto>(), fields: &[
         Field { number: 1, name: "name", kind: Kind::Text, repeated: false },
         Field { number: 2, name: "f", kind: Kind::Fixed32, repeated: false },

@@ -95,7 +95,7 @@ impl Header<'_> {
     }
 }
 
-pub fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
+pub(crate) fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
     let header = Header::read(stream)?;
     let Header { width, height, bits, compression, data, .. } = header;
     let pixels = width.checked_mul(height).ok_or(Fault::Memory)?;

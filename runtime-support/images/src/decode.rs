@@ -22,10 +22,10 @@ pub fn decode_watched(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> 
     image.map_err(|fault| if watch.is_cancelled() { Fault::Cancelled } else { fault })
 }
 
-pub type Decoder = fn(&[u8], &Watch<'_>) -> Result<Image, Fault>;
+pub(crate) type Decoder = fn(&[u8], &Watch<'_>) -> Result<Image, Fault>;
 
 /// The decoder for a stream's format.
-pub fn decoder(stream: &[u8]) -> Result<Decoder, Fault> {
+pub(crate) fn decoder(stream: &[u8]) -> Result<Decoder, Fault> {
     Ok(match stream {
         [0xff, 0xd8, 0xff, ..] => jpeg::decode,
         [0x89, b'P', b'N', b'G', ..] => png::decode,

@@ -1,7 +1,7 @@
 //! JPEG 2000: files and bare codestreams. The library decodes in one go: the flag of a run is polled before and after it.
 
 mod boxes;
-pub mod cost;
+pub(crate) mod cost;
 
 use hayro_jpeg2000::{ColorSpace, DecodeSettings, DecoderContext, Image as Decoder};
 
@@ -16,7 +16,7 @@ const CODESTREAM: [u8; 4] = [0xff, 0x4f, 0xff, 0x51];
 /// More codestreams than a file has. The library decodes one of them.
 const MAX_CODESTREAMS: usize = 8;
 
-pub fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
+pub(crate) fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
     if stream.starts_with(&CODESTREAM) {
         check(cost::check(&stream[2..], 0)?)?;
     } else {

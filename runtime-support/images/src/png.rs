@@ -6,7 +6,7 @@ use crate::fault::{Fault, broken};
 use crate::image::{Channels, Image, LIMIT, check};
 use crate::watch::{Watch, Watched};
 
-pub fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
+pub(crate) fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
     let mut options = DecodeOptions::default();
     options.set_ignore_text_chunk(true);
     options.set_ignore_iccp_chunk(true);

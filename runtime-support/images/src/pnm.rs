@@ -4,7 +4,7 @@ use crate::fault::{Fault, broken};
 use crate::image::{Channels, Image, check};
 use crate::watch::Watch;
 
-pub fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
+pub(crate) fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
     let [b'P', kind, rest @ ..] = stream else { return Err(broken()) };
     let mut text = Text { rest };
     let (width, height) = (text.number()?, text.number()?);

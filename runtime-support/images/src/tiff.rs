@@ -22,7 +22,7 @@ const OVERLAPS: usize = 8;
 /// Bytes for each value of a list: as the library reads it, and as it keeps it.
 const LISTED: usize = 64;
 
-pub fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
+pub(crate) fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
     let directory = Directory::read(stream)?;
     let (lists, stored) = chunks(&directory, stream.len())?;
     let indices = indices_as_gray(stream, &directory)?;

@@ -16,7 +16,7 @@ const PIXEL_OF_FRAME: usize = 22;
 const CODE: usize = 350;
 const CODES: usize = 65536 * 5 * 4400;
 
-pub fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
+pub(crate) fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
     let mut decoder = WebPDecoder::new(Watched::new(stream, watch)).map_err(fault)?;
     decoder.set_memory_limit(LIMIT);
     let (width, height) = decoder.dimensions();

@@ -22,19 +22,19 @@ impl Reduction {
 
 /// `onnxc_dtype`, those that can be combined.
 mod dtype {
-    pub const FLOAT: i32 = 1;
-    pub const UINT8: i32 = 2;
-    pub const INT8: i32 = 3;
-    pub const UINT16: i32 = 4;
-    pub const INT16: i32 = 5;
-    pub const INT32: i32 = 6;
-    pub const INT64: i32 = 7;
-    pub const BOOL: i32 = 9;
-    pub const FLOAT16: i32 = 10;
-    pub const DOUBLE: i32 = 11;
-    pub const UINT32: i32 = 12;
-    pub const UINT64: i32 = 13;
-    pub const BFLOAT16: i32 = 16;
+    pub(super) const FLOAT: i32 = 1;
+    pub(super) const UINT8: i32 = 2;
+    pub(super) const INT8: i32 = 3;
+    pub(super) const UINT16: i32 = 4;
+    pub(super) const INT16: i32 = 5;
+    pub(super) const INT32: i32 = 6;
+    pub(super) const INT64: i32 = 7;
+    pub(super) const BOOL: i32 = 9;
+    pub(super) const FLOAT16: i32 = 10;
+    pub(super) const DOUBLE: i32 = 11;
+    pub(super) const UINT32: i32 = 12;
+    pub(super) const UINT64: i32 = 13;
+    pub(super) const BFLOAT16: i32 = 16;
 }
 
 /// Bytes of an element of a type that can be combined.

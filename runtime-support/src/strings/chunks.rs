@@ -38,7 +38,7 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    pub const fn new() -> Chunks {
+    pub(super) const fn new() -> Chunks {
         Chunks { newest: Cell::new(std::ptr::null_mut()), room: Cell::new(NO_ROOM) }
     }
 
@@ -60,12 +60,12 @@ impl Chunks {
     }
 
     /// Begins a text. Several at once are each in a chunk of its own.
-    pub fn draft<'c>(&'c self, memory: &'c Memory) -> Draft<'c> {
+    pub(super) fn draft<'c>(&'c self, memory: &'c Memory) -> Draft<'c> {
         Draft { chunks: self, memory, room: self.room.replace(NO_ROOM), size: 0 }
     }
 
     /// Gives all chunks back.
-    pub fn close(&mut self, memory: &Memory) {
+    pub(super) fn close(&mut self, memory: &Memory) {
         let mut newest = NonNull::new(self.newest.get());
         while let Some(chunk) = newest {
             // SAFETY: a chunk starts with its header.
@@ -88,7 +88,7 @@ pub(super) struct Draft<'c> {
 }
 
 impl<'c> Draft<'c> {
-    pub fn push(&mut self, bytes: &[u8]) -> Result<(), Status> {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), Status> {
         if bytes.len() > self.room.bytes - self.size {
             self.grow(bytes.len())?;
         }
@@ -102,7 +102,7 @@ impl<'c> Draft<'c> {
         Ok(())
     }
 
-    pub fn push_char(&mut self, letter: char) -> Result<(), Status> {
+    pub(super) fn push_char(&mut self, letter: char) -> Result<(), Status> {
         self.push(letter.encode_utf8(&mut [0; 4]).as_bytes())
     }
 
@@ -119,7 +119,7 @@ impl<'c> Draft<'c> {
         Ok(())
     }
 
-    pub fn written(&mut self) -> &mut [u8] {
+    pub(super) fn written(&mut self) -> &mut [u8] {
         if self.size == 0 {
             return &mut [];
         }
@@ -128,7 +128,7 @@ impl<'c> Draft<'c> {
     }
 
     /// Ends the text: it stays until the chunks are closed.
-    pub fn keep(mut self) -> &'c [u8] {
+    pub(super) fn keep(mut self) -> &'c [u8] {
         if self.size == 0 {
             return &[];
         }

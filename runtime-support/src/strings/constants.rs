@@ -34,12 +34,12 @@ pub(super) struct Constants {
 }
 
 impl Constants {
-    pub const NONE: Constants = Constants { blob: std::ptr::null(), bytes: 0, count: 0, slots: 0 };
+    pub(super) const NONE: Constants = Constants { blob: std::ptr::null(), bytes: 0, count: 0, slots: 0 };
 
     /// # Safety
     /// `blob` is null or points to a blob, whose bytes neither move nor change while this value is used. If there is no
     /// blob, there are at least 16 bytes, and where these begin like one, the number that they state.
-    pub unsafe fn of(blob: *const u8) -> Result<Constants, Status> {
+    pub(super) unsafe fn of(blob: *const u8) -> Result<Constants, Status> {
         if blob.is_null() {
             return Ok(Constants::NONE);
         }
@@ -60,7 +60,7 @@ impl Constants {
         Ok(Constants { blob, bytes, count, slots })
     }
 
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.count as usize
     }
 
@@ -79,14 +79,14 @@ impl Constants {
         }
     }
 
-    pub fn text(&self, index: usize) -> Option<&[u8]> {
+    pub(super) fn text(&self, index: usize) -> Option<&[u8]> {
         let (_, ends, texts) = self.parts();
         let start = if index == 0 { 0 } else { word(ends, index - 1)? };
         texts.get(usize::try_from(start).ok()?..usize::try_from(word(ends, index)?).ok()?)
     }
 
     /// The index of a text with this hash.
-    pub fn find(&self, hash: u32, text: &[u8]) -> Option<u32> {
+    pub(super) fn find(&self, hash: u32, text: &[u8]) -> Option<u32> {
         let (slots, ..) = self.parts();
         // A slot that is not there is as good as an empty one.
         let slot = |at| word(slots, at).unwrap_or(0);

@@ -29,24 +29,24 @@ const F32_END: f64 = 1e6;
 const SMALL_END: f64 = 1e3;
 
 impl Decimal {
-    pub fn new() -> Decimal {
+    pub(super) fn new() -> Decimal {
         Decimal { bytes: [0; MOST], size: 0 }
     }
 
-    pub fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.size).unwrap_or_default()
     }
 
     /// These functions write less than fits, so none fails.
-    pub fn text(&mut self, text: &str) {
+    pub(super) fn text(&mut self, text: &str) {
         let _ = self.write_str(text);
     }
 
-    pub fn integer(&mut self, value: i128) {
+    pub(super) fn integer(&mut self, value: i128) {
         let _ = write!(self, "{value}");
     }
 
-    pub fn f64(&mut self, value: f64) {
+    pub(super) fn f64(&mut self, value: f64) {
         let mut digits = Decimal::new();
         let _ = write!(digits, "{value:e}");
         let even = Decimal::rounded(value, digits.precision());
@@ -56,7 +56,7 @@ impl Decimal {
         self.float(value, digits.bytes(), F64_END);
     }
 
-    pub fn f32(&mut self, value: f32) {
+    pub(super) fn f32(&mut self, value: f32) {
         let mut digits = Decimal::new();
         let _ = write!(digits, "{value:e}");
         let even = Decimal::rounded(f64::from(value), digits.precision());
@@ -93,7 +93,7 @@ impl Decimal {
         std::str::from_utf8(self.bytes()).ok()?.parse().ok()
     }
 
-    pub fn small(&mut self, format: Small, bits: u16) {
+    pub(super) fn small(&mut self, format: Small, bits: u16) {
         let value = format.widen(bits);
         let mut digits = Decimal::new();
         // Of the numbers with fewest digits that read as this one, the nearest. A power of two has numbers twice as close

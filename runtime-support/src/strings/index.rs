@@ -28,11 +28,11 @@ fn capacity(slots: usize) -> usize {
 }
 
 impl Index {
-    pub const fn new() -> Index {
+    pub(super) const fn new() -> Index {
         Index { block: Cell::new(std::ptr::null_mut()), slots: Cell::new(0), count: Cell::new(0) }
     }
 
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.count.get()
     }
 
@@ -48,7 +48,7 @@ impl Index {
         unsafe { self.block.get().cast::<u64>().add(self.slots.get()).cast::<StringView>().add(at) }
     }
 
-    pub fn text(&self, index: usize) -> Option<&[u8]> {
+    pub(super) fn text(&self, index: usize) -> Option<&[u8]> {
         if index >= self.count.get() {
             return None;
         }
@@ -60,7 +60,7 @@ impl Index {
         }
     }
 
-    pub fn find(&self, hash: u32, text: &[u8]) -> Option<u32> {
+    pub(super) fn find(&self, hash: u32, text: &[u8]) -> Option<u32> {
         // SAFETY: `probe` asks for slots below their number; all have been written.
         let slot = |at| unsafe { self.slot(at).read() };
         match probe(hash, self.slots.get(), slot, |index| self.text(index as usize) == Some(text)) {
@@ -73,7 +73,7 @@ impl Index {
     ///
     /// # Safety
     /// The text stays where it is and as it is until [`Index::close`].
-    pub unsafe fn add(&self, memory: &Memory, hash: u32, text: &[u8]) -> Result<u32, Status> {
+    pub(super) unsafe fn add(&self, memory: &Memory, hash: u32, text: &[u8]) -> Result<u32, Status> {
         let count = self.count.get();
         if count >= capacity(self.slots.get()) {
             self.grow(memory)?;
@@ -136,7 +136,7 @@ impl Index {
     }
 
     /// Forgets all texts, and gives the memory back.
-    pub fn close(&mut self, memory: &Memory) {
+    pub(super) fn close(&mut self, memory: &Memory) {
         self.free(memory);
         *self = Index::new();
     }

@@ -17,11 +17,11 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    pub const fn new() -> Kept {
+    pub(super) const fn new() -> Kept {
         Kept { block: Cell::new(std::ptr::null_mut()), bytes: Cell::new(0) }
     }
 
-    pub fn close(&self, memory: &Memory) {
+    pub(super) fn close(&self, memory: &Memory) {
         let (block, bytes) = (self.block.replace(std::ptr::null_mut()), self.bytes.replace(0));
         if let Some(block) = NonNull::new(block) {
             // SAFETY: `keep` took it with `bytes` bytes, and nothing refers to it: `kept` lends it to a function only

@@ -22,7 +22,7 @@ impl Memory {
     /// # Safety
     /// `options` is null, or has an allocator as `onnxc.h` describes it, which stays while this value is used. Nothing
     /// behind `allocator` is read here: callers of the first version have a shorter struct.
-    pub unsafe fn of(options: *const Options) -> Memory {
+    pub(super) unsafe fn of(options: *const Options) -> Memory {
         if options.is_null() {
             return Memory { allocate: None, release: None, allocator: std::ptr::null_mut() };
         }
@@ -37,7 +37,7 @@ impl Memory {
     }
 
     /// A block of `bytes`, more than 0.
-    pub fn take(&self, bytes: usize) -> Result<NonNull<u8>, Status> {
+    pub(super) fn take(&self, bytes: usize) -> Result<NonNull<u8>, Status> {
         let (Some(allocate), Some(_)) = (self.allocate, self.release) else {
             return Err(Status::NEEDS_ALLOCATOR);
         };
@@ -51,7 +51,7 @@ impl Memory {
 
     /// # Safety
     /// `start` is a block of this allocator with `bytes` bytes, and nothing uses it any more.
-    pub unsafe fn give_back(&self, start: NonNull<u8>, bytes: usize) {
+    pub(super) unsafe fn give_back(&self, start: NonNull<u8>, bytes: usize) {
         if let Some(release) = self.release {
             // SAFETY: the caller says so.
             unsafe { release(self.allocator, start.as_ptr().cast(), bytes, ALIGNMENT) };
@@ -59,7 +59,7 @@ impl Memory {
     }
 
     /// `count` elements equal to `value`, given back when they are dropped. No elements take no memory.
-    pub fn array<T: Copy>(&self, count: usize, value: T) -> Result<Array<'_, T>, Status> {
+    pub(super) fn array<T: Copy>(&self, count: usize, value: T) -> Result<Array<'_, T>, Status> {
         const { assert!(align_of::<T>() <= ALIGNMENT && size_of::<T>() > 0) };
         let bytes = count.checked_mul(size_of::<T>()).ok_or(Status::OUT_OF_MEMORY)?;
         let start = if bytes == 0 { NonNull::<T>::dangling() } else { self.take(bytes)?.cast::<T>() };
@@ -111,12 +111,12 @@ pub(super) struct List<'m, T: Copy> {
 }
 
 impl<'m, T: Copy> List<'m, T> {
-    pub fn new(memory: &'m Memory) -> List<'m, T> {
+    pub(super) fn new(memory: &'m Memory) -> List<'m, T> {
         let elements = Array { memory, start: NonNull::dangling(), count: 0, elements: PhantomData };
         List { memory, elements, count: 0 }
     }
 
-    pub fn push(&mut self, value: T) -> Result<(), Status> {
+    pub(super) fn push(&mut self, value: T) -> Result<(), Status> {
         if self.count == self.elements.len() {
             let mut larger = self.memory.array((2 * self.count).max(64), value)?;
             if let Some(start) = larger.get_mut(..self.count) {
@@ -131,27 +131,27 @@ impl<'m, T: Copy> List<'m, T> {
         Ok(())
     }
 
-    pub fn extend(&mut self, values: &[T]) -> Result<(), Status> {
+    pub(super) fn extend(&mut self, values: &[T]) -> Result<(), Status> {
         values.iter().try_for_each(|&value| self.push(value))
     }
 
     /// Keeps the first `count` elements at most.
-    pub fn truncate(&mut self, count: usize) {
+    pub(super) fn truncate(&mut self, count: usize) {
         self.count = self.count.min(count);
     }
 
     /// Removes the first `count` elements, or all.
-    pub fn drop_front(&mut self, count: usize) {
+    pub(super) fn drop_front(&mut self, count: usize) {
         let count = count.min(self.count);
         self.elements.copy_within(count..self.count, 0);
         self.count -= count;
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.count = 0;
     }
 
-    pub fn memory(&self) -> &'m Memory {
+    pub(super) fn memory(&self) -> &'m Memory {
         self.memory
     }
 }

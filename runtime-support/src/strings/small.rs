@@ -20,7 +20,7 @@ impl Small {
     }
 
     /// The nearest number, of two the even one.
-    pub fn narrow(self, value: f64) -> u16 {
+    pub(super) fn narrow(self, value: f64) -> u16 {
         let sign = if value.is_sign_negative() { 0x8000 } else { 0 };
         if value.is_nan() {
             return sign | self.infinity() | 1 << (self.fraction - 1);
@@ -41,7 +41,7 @@ impl Small {
         sign | rounded.min(u64::from(self.infinity())) as u16
     }
 
-    pub fn widen(self, bits: u16) -> f64 {
+    pub(super) fn widen(self, bits: u16) -> f64 {
         let fraction = u64::from(bits) & ((1 << self.fraction) - 1);
         let exponent = i32::from((bits & 0x7fff) >> self.fraction);
         let power = |exponent: i32| f64::from_bits(((exponent + 1023) as u64) << 52);

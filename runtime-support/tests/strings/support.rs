@@ -11,7 +11,7 @@ use onnxc_runtime_support::{Options, Status, StringView};
 
 /// An allocator that counts, and that can be made to fail.
 #[derive(Default)]
-pub struct Counter {
+pub(crate) struct Counter {
     blocks: RefCell<HashMap<usize, usize>>,
     /// Allocations so far.
     pub taken: Cell<u64>,
@@ -22,12 +22,12 @@ pub struct Counter {
 }
 
 impl Counter {
-    pub fn failing_at(limit: u64) -> Counter {
+    pub(crate) fn failing_at(limit: u64) -> Counter {
         Counter { limit: Cell::new(Some(limit)), ..Counter::default() }
     }
 
     /// Blocks and bytes that are not given back.
-    pub fn open(&self) -> (usize, usize) {
+    pub(crate) fn open(&self) -> (usize, usize) {
         let blocks = self.blocks.borrow();
         (blocks.len(), blocks.values().sum())
     }
@@ -65,25 +65,25 @@ unsafe extern "C" fn release(allocator: *mut c_void, memory: *mut c_void, bytes:
 }
 
 /// Strings that are open.
-pub struct Run<'c> {
+pub(crate) struct Run<'c> {
     state: Box<UnsafeCell<[u64; STATE_BYTES / 8]>>,
     pub counter: Option<&'c Counter>,
     /// Texts that the state refers to, and its constants.
     texts: RefCell<Vec<Vec<u8>>>,
 }
 
-pub type Numbers = Result<Vec<i64>, Status>;
+pub(crate) type Numbers = Result<Vec<i64>, Status>;
 
 fn outcome<T>(status: Status, value: T) -> Result<T, Status> {
     if status == Status::OK { Ok(value) } else { Err(status) }
 }
 
 impl<'c> Run<'c> {
-    pub fn new(counter: &'c Counter, constants: &[&[u8]]) -> Run<'c> {
+    pub(crate) fn new(counter: &'c Counter, constants: &[&[u8]]) -> Run<'c> {
         Run::with_blob(Some(counter), Some(constants_blob(constants))).unwrap()
     }
 
-    pub fn with_blob(counter: Option<&'c Counter>, blob: Option<Vec<u8>>) -> Result<Run<'c>, Status> {
+    pub(crate) fn with_blob(counter: Option<&'c Counter>, blob: Option<Vec<u8>>) -> Result<Run<'c>, Status> {
         let options = counter.map(|counter| Options {
             allocate: Some(allocate),
             release: Some(release),
@@ -100,16 +100,16 @@ impl<'c> Run<'c> {
         outcome(status, Run { state, counter, texts })
     }
 
-    pub fn state(&self) -> *mut State {
+    pub(crate) fn state(&self) -> *mut State {
         self.state.get().cast()
     }
 
-    pub fn fault(&self) -> i64 {
+    pub(crate) fn fault(&self) -> i64 {
         // SAFETY: the state is open.
         unsafe { onnxc_strings_fault(self.state()) }
     }
 
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         // SAFETY: the state is open.
         unsafe { onnxc_strings_close(self.state()) };
     }
@@ -120,7 +120,7 @@ impl<'c> Run<'c> {
         outcome(call(out.as_mut_ptr()), out)
     }
 
-    pub fn intern(&self, texts: &[&[u8]]) -> Numbers {
+    pub(crate) fn intern(&self, texts: &[&[u8]]) -> Numbers {
         let own: Vec<Vec<u8>> = texts.iter().map(|&text| text.to_vec()).collect();
         let view = |text: &[u8]| match text.len() {
             0 => StringView { data: std::ptr::null(), size: 0 },
@@ -134,11 +134,11 @@ impl<'c> Run<'c> {
         })
     }
 
-    pub fn one(&self, text: &str) -> i64 {
+    pub(crate) fn one(&self, text: &str) -> i64 {
         self.intern(&[text.as_bytes()]).unwrap()[0]
     }
 
-    pub fn text_bytes(&self, numbers: &[i64]) -> Result<i64, Status> {
+    pub(crate) fn text_bytes(&self, numbers: &[i64]) -> Result<i64, Status> {
         // SAFETY: the arrays have these sizes; likewise below.
         let sum = Run::fill(1, -7, |out| unsafe {
             onnxc_strings_text_bytes(self.state(), numbers.as_ptr(), out, numbers.len() as i64)
@@ -147,7 +147,7 @@ impl<'c> Run<'c> {
     }
 
     /// The block that `spell` fills, as 8-byte words.
-    pub fn spell(&self, numbers: &[i64], total: usize) -> Result<Vec<u64>, Status> {
+    pub(crate) fn spell(&self, numbers: &[i64], total: usize) -> Result<Vec<u64>, Status> {
         let words = total.div_ceil(8);
         // SAFETY: as above.
         Run::fill(words, 0, |out: *mut u64| unsafe {
@@ -162,7 +162,7 @@ impl<'c> Run<'c> {
     }
 
     /// The texts of numbers.
-    pub fn texts(&self, numbers: &[i64]) -> Result<Vec<Vec<u8>>, Status> {
+    pub(crate) fn texts(&self, numbers: &[i64]) -> Result<Vec<Vec<u8>>, Status> {
         let total = 16 * numbers.len() + self.text_bytes(numbers)? as usize;
         let block = self.spell(numbers, total)?;
         let start = block.as_ptr().cast::<u8>();
@@ -181,26 +181,26 @@ impl<'c> Run<'c> {
         Ok((0..numbers.len()).map(text).collect())
     }
 
-    pub fn strings(&self, numbers: &[i64]) -> Vec<String> {
+    pub(crate) fn strings(&self, numbers: &[i64]) -> Vec<String> {
         let texts = self.texts(numbers).unwrap();
         texts.into_iter().map(|text| String::from_utf8(text).unwrap()).collect()
     }
 
-    pub fn concat(&self, a: &[i64], b: &[i64]) -> Numbers {
+    pub(crate) fn concat(&self, a: &[i64], b: &[i64]) -> Numbers {
         // SAFETY: as above.
         Run::fill(a.len(), -7, |out| unsafe {
             onnxc_strings_concat(self.state(), a.as_ptr(), b.as_ptr(), out, a.len() as i64)
         })
     }
 
-    pub fn change_case(&self, numbers: &[i64], how: i64) -> Numbers {
+    pub(crate) fn change_case(&self, numbers: &[i64], how: i64) -> Numbers {
         // SAFETY: as above.
         Run::fill(numbers.len(), -7, |out| unsafe {
             onnxc_strings_change_case(self.state(), numbers.as_ptr(), out, numbers.len() as i64, how)
         })
     }
 
-    pub fn split_counts(&self, numbers: &[i64], delimiter: i64, maxsplit: i64) -> Numbers {
+    pub(crate) fn split_counts(&self, numbers: &[i64], delimiter: i64, maxsplit: i64) -> Numbers {
         // SAFETY: as above.
         Run::fill(numbers.len(), -7, |out| unsafe {
             let n = numbers.len() as i64;
@@ -208,7 +208,7 @@ impl<'c> Run<'c> {
         })
     }
 
-    pub fn split(&self, numbers: &[i64], delimiter: i64, maxsplit: i64, width: usize) -> Numbers {
+    pub(crate) fn split(&self, numbers: &[i64], delimiter: i64, maxsplit: i64, width: usize) -> Numbers {
         // SAFETY: as above.
         Run::fill(numbers.len() * width, -7, |out| unsafe {
             let (n, width) = (numbers.len() as i64, width as i64);
@@ -216,7 +216,7 @@ impl<'c> Run<'c> {
         })
     }
 
-    pub fn regex(&self, numbers: &[i64], program: &[u8]) -> Result<Vec<u8>, Status> {
+    pub(crate) fn regex(&self, numbers: &[i64], program: &[u8]) -> Result<Vec<u8>, Status> {
         let program: Box<[u8]> = program.into();
         // SAFETY: as above.
         Run::fill(numbers.len(), 7, |out| unsafe {
@@ -226,7 +226,7 @@ impl<'c> Run<'c> {
     }
 
     /// Elements as bytes.
-    pub fn parse(&self, numbers: &[i64], dtype: i64) -> Result<Vec<u8>, Status> {
+    pub(crate) fn parse(&self, numbers: &[i64], dtype: i64) -> Result<Vec<u8>, Status> {
         let bytes = Number::of(dtype).map_or(8, Number::bytes);
         // SAFETY: as above.
         Run::fill(numbers.len() * bytes, 7, |out| unsafe {
@@ -234,7 +234,7 @@ impl<'c> Run<'c> {
         })
     }
 
-    pub fn format(&self, elements: &[u8], dtype: i64) -> Numbers {
+    pub(crate) fn format(&self, elements: &[u8], dtype: i64) -> Numbers {
         let count = elements.len() / Number::of(dtype).map_or(8, Number::bytes);
         // SAFETY: as above.
         Run::fill(count, -7, |out| unsafe {
@@ -242,14 +242,14 @@ impl<'c> Run<'c> {
         })
     }
 
-    pub fn order(&self, numbers: &[i64]) -> Numbers {
+    pub(crate) fn order(&self, numbers: &[i64]) -> Numbers {
         // SAFETY: as above.
         Run::fill(numbers.len(), -7, |out| unsafe {
             onnxc_strings_order(self.state(), numbers.as_ptr(), out, numbers.len() as i64)
         })
     }
 
-    pub fn find(&self, keys: &[i64], numbers: &[i64]) -> Numbers {
+    pub(crate) fn find(&self, keys: &[i64], numbers: &[i64]) -> Numbers {
         // SAFETY: as above.
         Run::fill(numbers.len(), -7, |out| unsafe {
             let (k, n) = (keys.len() as i64, numbers.len() as i64);
@@ -259,7 +259,7 @@ impl<'c> Run<'c> {
 }
 
 /// The blob of constants.
-pub fn constants_blob(texts: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn constants_blob(texts: &[&[u8]]) -> Vec<u8> {
     constants(texts)
 }
 

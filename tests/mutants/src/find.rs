@@ -17,13 +17,13 @@ use syn::{Attribute, BinOp, Block, Expr, Lit, ReturnType, Stmt, Token, Type, UnO
 use crate::rewrite::{Form, Mutant};
 
 /// What a file holds.
-pub struct Found {
+pub(crate) struct Found {
     pub mutants: Vec<Mutant>,
     /// Modules in files of their own that only tests have.
     pub test_modules: Vec<String>,
 }
 
-pub fn find(path: &str, text: &str) -> syn::Result<Found> {
+pub(crate) fn find(path: &str, text: &str) -> syn::Result<Found> {
     let file = syn::parse_file(text)?;
     let mut finder =
         Finder { path, text, functions: Vec::new(), mutants: Vec::new(), test_modules: Vec::new() };

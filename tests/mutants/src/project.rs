@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::rewrite::{Mutant, Place, rewrite};
 
-pub struct Project {
+pub(crate) struct Project {
     /// The workspace.
     pub root: PathBuf,
     /// Packages whose sources are mutated, each with its folder.
@@ -24,7 +24,7 @@ pub struct Project {
 
 /// A program that the build made.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub(crate) struct Program {
     pub target: String,
     pub is_test: bool,
     pub path: PathBuf,
@@ -33,16 +33,16 @@ pub struct Program {
 type Failable<T> = Result<T, Box<dyn Error>>;
 
 impl Project {
-    pub fn copy(&self) -> PathBuf {
+    pub(crate) fn copy(&self) -> PathBuf {
         self.work.join("source")
     }
 
-    pub fn build_folder(&self) -> PathBuf {
+    pub(crate) fn build_folder(&self) -> PathBuf {
         self.work.join("build")
     }
 
     /// Copies the workspace as it is. Files that stay as they are keep their times, so that little is built again.
-    pub fn copy_sources(&self) -> Failable<()> {
+    pub(crate) fn copy_sources(&self) -> Failable<()> {
         let list = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
             .current_dir(&self.root)
@@ -70,7 +70,7 @@ impl Project {
     }
 
     /// Takes over the dependencies that the workspace's own build made, if there are any.
-    pub fn take_dependencies(&self, target: &Path) -> Failable<()> {
+    pub(crate) fn take_dependencies(&self, target: &Path) -> Failable<()> {
         let (from, to) = (target.join("debug"), self.build_folder().join("debug"));
         if to.exists() || !from.exists() {
             return Ok(());
@@ -135,7 +135,7 @@ impl Project {
 
     /// Writes the package with the first `count` mutants that compile; gives their numbers. The compiler's errors name those that do not;
     /// they are remembered, as long as the mutants and their files stay the same.
-    pub fn write_compiling(&self, mutants: &[Mutant], count: usize) -> Failable<BTreeSet<usize>> {
+    pub(crate) fn write_compiling(&self, mutants: &[Mutant], count: usize) -> Failable<BTreeSet<usize>> {
         let memory = self.work.join("not-compiling.json");
         let texts: BTreeSet<&str> = mutants.iter().map(|mutant| mutant.path.as_str()).collect();
         let mut hasher = DefaultHasher::new();
@@ -190,7 +190,7 @@ impl Project {
     }
 
     /// Builds something of the copy; gives the programs.
-    pub fn build(&self, arguments: &[&str]) -> Failable<Vec<Program>> {
+    pub(crate) fn build(&self, arguments: &[&str]) -> Failable<Vec<Program>> {
         let (messages, success) = self.cargo(arguments)?;
         if !success {
             return Err(format!("the mutated copy does not build:\n{}", rendered(&messages)).into());

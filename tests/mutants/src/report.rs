@@ -7,11 +7,11 @@ use crate::rewrite::Mutant;
 use crate::suite::Verdict;
 
 /// Survivors that someone has looked at: why each changes no result, by key.
-pub struct Judged(BTreeMap<String, String>);
+pub(crate) struct Judged(BTreeMap<String, String>);
 
 impl Judged {
     /// Reads `# reason` lines, each above the keys that it is about.
-    pub fn parse(text: &str) -> Judged {
+    pub(crate) fn parse(text: &str) -> Judged {
         let mut judged = BTreeMap::new();
         let mut reason = "";
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -53,7 +53,7 @@ fn percent(part: usize, whole: usize) -> String {
 }
 
 /// The report as Markdown. `folder` names a mutant's row.
-pub fn markdown(
+pub(crate) fn markdown(
     command: &str,
     suites: &[String],
     outcomes: &[(&Mutant, Verdict)],

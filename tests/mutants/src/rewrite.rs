@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// A change of the program at one place.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Mutant {
+pub(crate) struct Mutant {
     /// Path from the root of the workspace.
     pub path: String,
     pub line: usize,
@@ -22,7 +22,7 @@ pub struct Mutant {
 
 /// How the choice is written.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Form {
+pub(crate) enum Form {
     /// An expression, and the one instead.
     Value(String),
     /// A statement, and the one instead.
@@ -33,21 +33,21 @@ pub enum Form {
 
 impl Mutant {
     /// Names it across edits elsewhere in the file.
-    pub fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         format!("{} {}: `{}` -> `{}`", self.path, self.function, self.before, self.after)
     }
 }
 
 /// A mutant's bytes in the text that holds it.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub(crate) struct Place {
     pub number: usize,
     pub range: Range<usize>,
 }
 
 /// The text with the numbered mutants in it, and where each is. Mutated branches hold the original text, so that only one
 /// change is ever active.
-pub fn rewrite(text: &str, mutants: &[(usize, &Mutant)]) -> (String, Vec<Place>) {
+pub(crate) fn rewrite(text: &str, mutants: &[(usize, &Mutant)]) -> (String, Vec<Place>) {
     let mut sorted: Vec<(usize, &Mutant)> = mutants.to_vec();
     sorted.sort_by_key(|(number, mutant)| (mutant.range.start, std::cmp::Reverse(mutant.range.end), *number));
     let mut writer = Writer { text, mutants: &sorted, next: 0, out: String::new(), places: Vec::new() };

@@ -19,7 +19,7 @@ const NO_RESULTS: &[(&str, &str)] = &[
 ];
 
 /// The mutants of a folder of the crate, or of the file of that name.
-pub fn mutants(root: &Path, source: &str, folder: &str) -> Result<Vec<Mutant>, Box<dyn Error>> {
+pub(crate) fn mutants(root: &Path, source: &str, folder: &str) -> Result<Vec<Mutant>, Box<dyn Error>> {
     let mut files = Vec::new();
     let file = format!("{source}/{folder}.rs");
     if root.join(&file).exists() {
@@ -64,14 +64,14 @@ fn collect(root: &Path, folder: &str, files: &mut Vec<String>) -> Result<(), Box
 }
 
 /// The mutants that a text names, a line each; of equal ones in one function the first.
-pub fn named(mutants: Vec<Mutant>, text: &str) -> Vec<Mutant> {
+pub(crate) fn named(mutants: Vec<Mutant>, text: &str) -> Vec<Mutant> {
     let mut wanted: BTreeSet<&str> = text.lines().map(str::trim).collect();
     mutants.into_iter().filter(|mutant| wanted.remove(mutant.key().as_str())).collect()
 }
 
 /// At most `count` of the mutants in random order, one for each line: of an operator drawn first, as a call with many
 /// arguments has more swaps of them than anything else.
-pub fn draw(mutants: Vec<Mutant>, count: usize, seed: u64) -> Vec<Mutant> {
+pub(crate) fn draw(mutants: Vec<Mutant>, count: usize, seed: u64) -> Vec<Mutant> {
     let mut lines: BTreeMap<(String, usize), BTreeMap<&str, Vec<Mutant>>> = BTreeMap::new();
     for mutant in mutants {
         let line = lines.entry((mutant.path.clone(), mutant.line)).or_default();

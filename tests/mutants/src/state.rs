@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use crate::rewrite::Mutant;
 use crate::suite::{self, Suite, Test, Verdict};
 
-pub struct State {
+pub(crate) struct State {
     path: PathBuf,
     content: Value,
 }
 
 impl State {
     /// What is known of these mutants and suites. A suite whose program has changed is not known, nor is what it caught.
-    pub fn open(work: &Path, mutants: &[Mutant], suites: &[Suite]) -> Result<State, Box<dyn Error>> {
+    pub(crate) fn open(work: &Path, mutants: &[Mutant], suites: &[Suite]) -> Result<State, Box<dyn Error>> {
         let path = work.join("state.json");
         let old: Option<Value> = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         // Verdicts go by the numbers of the mutants.
@@ -53,7 +53,7 @@ impl State {
     }
 
     /// The suites' tests; measured once.
-    pub fn tests(
+    pub(crate) fn tests(
         &mut self,
         suites: &[Suite],
         mutants: usize,
@@ -74,7 +74,7 @@ impl State {
     }
 
     /// The verdict on a mutant, if it is known.
-    pub fn verdict(&self, mutant: usize) -> Option<Verdict> {
+    pub(crate) fn verdict(&self, mutant: usize) -> Option<Verdict> {
         let known = &self.content["verdicts"][&mutant.to_string()];
         match known["suite"].as_str() {
             Some(suite) => {
@@ -85,7 +85,7 @@ impl State {
         }
     }
 
-    pub fn set_verdict(&mut self, mutant: usize, verdict: &Verdict) -> std::io::Result<()> {
+    pub(crate) fn set_verdict(&mut self, mutant: usize, verdict: &Verdict) -> std::io::Result<()> {
         self.content["verdicts"][mutant.to_string()] = match verdict {
             Verdict::Caught { suite, timed_out } => json!({"suite": suite, "timed_out": timed_out}),
             Verdict::Survived { reached } => json!({"reached": reached}),

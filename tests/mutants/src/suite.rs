@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Tests of one program.
-pub struct Suite {
+pub(crate) struct Suite {
     /// Its name in reports.
     pub name: String,
     pub program: PathBuf,
@@ -22,7 +22,7 @@ pub struct Suite {
 }
 
 /// How a program takes its tests.
-pub enum Form {
+pub(crate) enum Form {
     /// As Rust's test programs: `--list`, and `--exact` with names. Tests whose name begins with the prefix, in groups of `together`.
     Listed { prefix: String, together: usize },
     /// One test: the program with these arguments.
@@ -30,7 +30,7 @@ pub enum Form {
 }
 
 /// A test that passes without mutants, or some that are run together.
-pub struct Test {
+pub(crate) struct Test {
     /// Index of its suite.
     pub suite: usize,
     pub names: Vec<String>,
@@ -41,7 +41,7 @@ pub struct Test {
 
 /// How a run ended.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum End {
+pub(crate) enum End {
     Passed,
     Failed,
     TimedOut,
@@ -58,7 +58,7 @@ const HANG: Duration = Duration::from_secs(1800);
 
 impl Suite {
     /// Names of its tests, as they are run together.
-    pub fn list(&self) -> Result<Vec<Vec<String>>, Box<dyn Error>> {
+    pub(crate) fn list(&self) -> Result<Vec<Vec<String>>, Box<dyn Error>> {
         let Form::Listed { prefix, together } = &self.form else { return Ok(vec![vec![self.name.clone()]]) };
         let list = ["--list".into(), "--format".into(), "terse".into()];
         let output = self.command(&list, HANG).output()?;
@@ -86,7 +86,12 @@ impl Suite {
 
     /// Runs these tests, with a mutant or with a file for those reached. `limit` is the time of the processors that a process
     /// has; what rests is ended by the clock, much later.
-    pub fn run(&self, tests: &[&str], variable: (&str, &str), limit: Duration) -> std::io::Result<End> {
+    pub(crate) fn run(
+        &self,
+        tests: &[&str],
+        variable: (&str, &str),
+        limit: Duration,
+    ) -> std::io::Result<End> {
         let arguments: Vec<String> = match &self.form {
             Form::Whole(arguments) => arguments.clone(),
             Form::Listed { .. } => {
@@ -121,7 +126,7 @@ impl Suite {
 
 /// The tests of a suite that pass without a mutant; `told` hears of the others. Of tests that are run together and do not all
 /// pass, each is a test of its own. The suite's number is not set.
-pub fn measure(
+pub(crate) fn measure(
     suite: &Suite,
     mutants: usize,
     work: &Path,
@@ -159,7 +164,7 @@ fn as_strs(names: &[String]) -> Vec<&str> {
 
 /// What the tests made of a mutant.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// By tests of this suite, or by their time limit.
     Caught { suite: String, timed_out: bool },
     /// No test notices; whether any reaches it.
@@ -169,7 +174,7 @@ pub enum Verdict {
 /// Runs tests that reach the mutant, suite by suite, until one fails. Each suite has a `budget` of time, as measured without a
 /// mutant; where that does not suffice, tests are drawn by
 /// `seed`.
-pub fn try_mutant(
+pub(crate) fn try_mutant(
     suites: &[Suite],
     tests: &[Test],
     mutant: usize,

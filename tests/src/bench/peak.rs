@@ -63,12 +63,12 @@ mod x86_64 {
     use std::hint::black_box;
 
     /// Sums, one register each: two multiply-adds a cycle for the four or five cycles that each takes, and to spare.
-    pub const SUMS: usize = 12;
+    pub(super) const SUMS: usize = 12;
 
     /// # Safety
     /// The processor has AVX2 and FMA.
     #[target_feature(enable = "avx2,fma")]
-    pub unsafe fn narrow(turns: u64) {
+    pub(super) unsafe fn narrow(turns: u64) {
         let (a, b) = (black_box(_mm256_set1_ps(0.5)), black_box(_mm256_set1_ps(1.0)));
         let mut sums = [_mm256_setzero_ps(); SUMS];
         for _ in 0..turns {
@@ -82,7 +82,7 @@ mod x86_64 {
     /// # Safety
     /// The processor has AVX-512F.
     #[target_feature(enable = "avx512f")]
-    pub unsafe fn wide(turns: u64) {
+    pub(super) unsafe fn wide(turns: u64) {
         let (a, b) = (black_box(_mm512_set1_ps(0.5)), black_box(_mm512_set1_ps(1.0)));
         let mut sums = [_mm512_setzero_ps(); SUMS];
         for _ in 0..turns {

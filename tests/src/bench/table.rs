@@ -215,7 +215,7 @@ mod tests {
     use crate::bench::running::Failure;
     use crate::bench::running::tests::row;
 
-    pub fn report() -> Report {
+    pub(super) fn report() -> Report {
         let rows = vec![
             row("a|b", 1, [Some(2.0), Some(3.0), Some(8.0)]),
             row("a|b", 2, [Some(2.0), Some(1.0), None]),

@@ -42,7 +42,12 @@ const FLOATS: [f32; 10] =
     [0.0, -0.0, 1.0, -1.0, 0.5, 1e-40, f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
 
 /// A wrong model made of `corpus[at]`; `names` are operators to put in the place of others.
-pub fn mutate(corpus: &[Bytes], at: usize, names: &[(&'static str, &'static str)], rng: &mut Rng) -> Vec<u8> {
+pub(super) fn mutate(
+    corpus: &[Bytes],
+    at: usize,
+    names: &[(&'static str, &'static str)],
+    rng: &mut Rng,
+) -> Vec<u8> {
     let seed = &corpus[at];
     if rng.u8(..4) == 0 {
         return damage(seed, &corpus[rng.usize(..corpus.len())], rng);

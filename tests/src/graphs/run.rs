@@ -18,14 +18,14 @@ const RUNS: [Memory; 2] = [
 
 /// An output: its bytes as the ABI has them, of a text its length as u32 and its bytes, and its dims.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Output {
+pub(super) struct Output {
     pub dtype: i32,
     pub dims: Vec<i64>,
     pub data: Vec<u8>,
 }
 
 impl Output {
-    pub fn of(tensor: &Tensor) -> Output {
+    pub(super) fn of(tensor: &Tensor) -> Output {
         let dims = tensor.shape.iter().map(|&size| size as i64).collect();
         let data = match tensor.dtype {
             DType::Str => framed(tensor.texts().iter().map(|text| &text[..])),
@@ -43,7 +43,7 @@ fn framed<'t>(texts: impl Iterator<Item = &'t [u8]>) -> Vec<u8> {
 
 /// How a run ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Ending {
+pub(super) enum Ending {
     Outputs(Vec<Output>),
     /// A status other than OK, the message, and whether outputs are as they were.
     Refused {
@@ -56,7 +56,7 @@ pub enum Ending {
 }
 
 /// The model `name` of a loaded library, on these inputs.
-pub fn run(library: &Models, name: &str, inputs: &[Tensor], shapes: &[Option<Vec<usize>>]) -> Ending {
+pub(super) fn run(library: &Models, name: &str, inputs: &[Tensor], shapes: &[Option<Vec<usize>>]) -> Ending {
     let model = match library.get(name) {
         Ok(model) => model,
         Err(error) => return Ending::Broken(error.to_string()),

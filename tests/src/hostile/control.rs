@@ -7,7 +7,7 @@ use onnxc_proto::{GraphProto, ModelProto, NodeProto};
 use super::sketch::{Sketch, call, function, refs};
 use super::{Case, family};
 
-pub fn add(cases: &mut Vec<Case>) {
+pub(super) fn add(cases: &mut Vec<Case>) {
     family(cases, "functions_whose_branches_both_call_on", &[6, 14, 30], both_branches);
     family(cases, "functions_whose_loops_call_on_twice", &[4, 8, 16], loops_call_on);
     family(cases, "loops_in_ifs_in_loops", &[4, 12, 40], loops_in_ifs);

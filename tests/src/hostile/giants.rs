@@ -8,7 +8,7 @@ use onnxc_proto::{AttributeProto, ModelProto, SparseTensorProto};
 use super::sketch::{Sketch, floats, text};
 use super::{Case, family};
 
-pub fn add(cases: &mut Vec<Case>) {
+pub(super) fn add(cases: &mut Vec<Case>) {
     family(cases, "giant_hidden_size_of_lstm", &[1 << 12, 1 << 30, 1 << 60], |n| recurrent("LSTM", 4, n));
     family(cases, "giant_hidden_size_of_gru", &[1 << 12, 1 << 30, 1 << 60], |n| recurrent("GRU", 3, n));
     family(cases, "giant_sequence_of_rnn", &[1 << 20, 1 << 40], long_sequence);

@@ -10,7 +10,7 @@ use onnxc_proto::{
 use super::sketch::{Sketch, floats, refs};
 use super::{Case, family};
 
-pub fn add(cases: &mut Vec<Case>) {
+pub(super) fn add(cases: &mut Vec<Case>) {
     family(cases, "notes_nodes_that_each_warn", &[1000, 10_000], warnings);
     family(cases, "notes_declared_shapes_that_are_wrong", &[1000, 20_000], wrong_shapes);
     family(cases, "notes_nodes_that_are_each_wrong", &[1000, 100_000], errors);

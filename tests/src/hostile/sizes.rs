@@ -7,7 +7,7 @@ use onnxc_proto::tensor_proto::DataType;
 use super::sketch::{Sketch, refs};
 use super::{Case, family};
 
-pub fn add(cases: &mut Vec<Case>) {
+pub(super) fn add(cases: &mut Vec<Case>) {
     family(cases, "size_halves_and_thirds", &[10, 20, 40, 200, 2000], halves_and_thirds);
     family(cases, "size_min_and_max", &[20, 40, 400], min_and_max);
     family(cases, "size_remainders", &[20, 40, 400], remainders);

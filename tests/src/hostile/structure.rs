@@ -8,7 +8,7 @@ use onnxc_proto::{AttributeProto, GraphProto, ModelProto, NodeProto, StringStrin
 use super::sketch::{Sketch, call, function, refs};
 use super::{Case, family};
 
-pub fn add(cases: &mut Vec<Case>) {
+pub(super) fn add(cases: &mut Vec<Case>) {
     family(cases, "ifs_nested", &[10, 30, 60, 300], ifs_nested);
     family(cases, "ifs_nested_around_many_nodes", &[30], ifs_around);
     family(cases, "ifs_nested_by_functions", &[30, 200, 2000], ifs_by_functions);

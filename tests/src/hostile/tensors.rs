@@ -8,7 +8,7 @@ use onnxc_proto::{AttributeProto, ModelProto, SparseTensorProto, StringStringEnt
 use super::sketch::Sketch;
 use super::{Case, family};
 
-pub fn add(cases: &mut Vec<Case>) {
+pub(super) fn add(cases: &mut Vec<Case>) {
     family(cases, "attributes_empty", &[100_000, 2_000_000], attributes_empty);
     family(cases, "attributes_of_one_name", &[100_000], attributes_alike);
     family(cases, "attribute_of_integers", &[1_000_000], attribute_integers);

@@ -7,7 +7,7 @@ use onnxc_proto::{ModelProto, NodeProto, TensorProto};
 use super::sketch::{Sketch, floats, importing, refs, text, texts};
 use super::{Case, family};
 
-pub fn add(cases: &mut Vec<Case>) {
+pub(super) fn add(cases: &mut Vec<Case>) {
     family(cases, "strings_that_are_empty", &[10_000, 2_000_000], empty_strings);
     family(cases, "strings_in_many_tensors", &[1000, 20_000], string_tensors);
     family(cases, "expression_of_a_tokenizer", &[0, 1, 2, 3, 4, 5], tokenizer);

@@ -7,7 +7,7 @@ use onnxc_proto::tensor_proto::DataType;
 use super::sketch::{Sketch, refs};
 use super::{Case, family};
 
-pub fn add(cases: &mut Vec<Case>) {
+pub(super) fn add(cases: &mut Vec<Case>) {
     family(cases, "views_transposed_and_reshaped", &[10, 30, 300, 3000], reshaped);
     family(cases, "views_reshaped_symbolic", &[10, 30, 300], reshaped_symbolic);
     family(cases, "views_sliced", &[300, 3000], sliced);

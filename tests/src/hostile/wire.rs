@@ -2,7 +2,7 @@
 
 use super::Case;
 
-pub fn add(cases: &mut Vec<Case>) {
+pub(super) fn add(cases: &mut Vec<Case>) {
     let mut raw = |name: &str, make: fn() -> Vec<u8>| {
         cases.push(Case { name: format!("wire_{name}"), short: super::COMMANDS, make: Box::new(make) });
     };

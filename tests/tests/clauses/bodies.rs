@@ -26,7 +26,7 @@ fn body(model: &mut ModelProto, at: usize) -> &mut GraphProto {
     node(model, at).attribute[0].g.as_mut().unwrap()
 }
 
-pub fn rows() -> Vec<Row> {
+pub(crate) fn rows() -> Vec<Row> {
     let is = |then: &str| choice(then, NEG);
     let sparse = SparseTensorProto {
         values: Some(build::f32_tensor("k", &[1], vec![5.0])),

@@ -24,7 +24,7 @@ const BODY: &str = "(a) => (b) { b = Relu(a) }";
 const LEAKY: &str = "<alpha>(a) => (b) { b = LeakyRelu<alpha: float = @alpha>(a) }";
 const DEFAULT: &str = "<alpha: float = 0.5>(a) => (b) { b = LeakyRelu<alpha: float = @alpha>(a) }";
 
-pub fn rows() -> Vec<Row> {
+pub(crate) fn rows() -> Vec<Row> {
     let mut rows = call_rows();
     rows.extend(attribute_rows());
     rows.extend(body_rows());

@@ -25,7 +25,7 @@ fn twice() -> Vec<StringStringEntryProto> {
     vec![entry.clone(), entry]
 }
 
-pub fn rows() -> Vec<Row> {
+pub(crate) fn rows() -> Vec<Row> {
     let mut rows = graph_rows();
     rows.extend(interface_rows());
     rows.extend(name_rows());

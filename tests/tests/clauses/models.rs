@@ -15,7 +15,7 @@ fn importing(imports: &'static [(&'static str, i64)]) -> impl FnOnce(&mut ModelP
     }
 }
 
-pub fn rows() -> Vec<Row> {
+pub(crate) fn rows() -> Vec<Row> {
     let mut rows = vec![
         edited(
             1,

@@ -19,7 +19,7 @@ fn axis(edit: impl FnOnce(&mut AttributeProto)) -> impl FnOnce(&mut ModelProto) 
     attribute(axis)
 }
 
-pub fn rows() -> Vec<Row> {
+pub(crate) fn rows() -> Vec<Row> {
     let mut rows = signature_rows();
     rows.extend(attribute_rows());
     rows.extend(constant_rows());

@@ -11,7 +11,7 @@ fn importing(domain: &'static str, version: i64) -> impl FnOnce(&mut ModelProto)
     }
 }
 
-pub fn rows() -> Vec<Row> {
+pub(crate) fn rows() -> Vec<Row> {
     let mut rows = version_rows();
     rows.extend(verifier_rows());
     rows.extend(importer_rows());

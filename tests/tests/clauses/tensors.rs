@@ -30,7 +30,7 @@ fn is(number: u32, clause: &'static str, statement: &str, tensor: TensorProto, v
     of(number, clause, statement, identity(tensor), verdict)
 }
 
-pub fn rows() -> Vec<Row> {
+pub(crate) fn rows() -> Vec<Row> {
     let mut rows = storage_rows();
     rows.extend(fault_rows());
     rows.extend(external_rows());

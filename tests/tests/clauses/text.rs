@@ -17,7 +17,7 @@ use onnxc_proto::{
 };
 
 /// A model of IR version 10 with opset 22.
-pub fn model(text: &str) -> ModelProto {
+pub(crate) fn model(text: &str) -> ModelProto {
     let mut parser = Parser { rest: text };
     let mut model = build::model(22, parser.graph("g"));
     model.ir_version = Some(10);
@@ -350,7 +350,7 @@ fn kind(word: &str) -> AttributeType {
 }
 
 /// ONNX's names of element types.
-pub fn element(word: &str) -> Option<i32> {
+pub(crate) fn element(word: &str) -> Option<i32> {
     let names = [
         ("float", DataType::Float),
         ("double", DataType::Double),

@@ -37,7 +37,7 @@ fn training(
     edited(number, "TrainingInfo", statement, NETWORK, |m| m.training_info = vec![info], verdict)
 }
 
-pub fn rows() -> Vec<Row> {
+pub(crate) fn rows() -> Vec<Row> {
     let mut rows = training_rows();
     rows.extend(gradient_rows());
     rows.extend(device_rows());

@@ -4,7 +4,7 @@ use onnxc_proto::{TensorAnnotation, build};
 
 use super::*;
 
-pub fn rows() -> Vec<Row> {
+pub(crate) fn rows() -> Vec<Row> {
     const LIST: &str = "not a value that a compiled model takes: sequences and maps hold tensors";
     let annotate = |name: &'static str| {
         move |m: &mut ModelProto| {

@@ -7,16 +7,16 @@ use onnxc_ir::interp;
 use onnxc_runtime_support::{Options as RunOptions, Status};
 
 /// A program of a model in this process: its own, or an entry.
-pub struct Program<'l> {
+pub(crate) struct Program<'l> {
     pub graph: &'l Graph,
     pub model: Model<'l>,
 }
 
-pub fn own(loaded: &Loaded) -> Program<'_> {
+pub(crate) fn own(loaded: &Loaded) -> Program<'_> {
     Program { graph: &loaded.graph, model: loaded.model().unwrap() }
 }
 
-pub fn entry<'l>(loaded: &'l Loaded, suffix: &str) -> Program<'l> {
+pub(crate) fn entry<'l>(loaded: &'l Loaded, suffix: &str) -> Program<'l> {
     let names: Vec<&str> = loaded.entries.iter().map(|entry| entry.suffix.as_str()).collect();
     let found = loaded.entries.iter().find(|entry| entry.suffix == suffix);
     let found: &LoadedEntry = found.unwrap_or_else(|| panic!("no {suffix} among {names:?}"));
@@ -24,10 +24,10 @@ pub fn entry<'l>(loaded: &'l Loaded, suffix: &str) -> Program<'l> {
 }
 
 /// The state block of a caller.
-pub struct State(pub GuardedBlock);
+pub(crate) struct State(pub GuardedBlock);
 
 impl State {
-    pub fn new(own: &Program<'_>) -> State {
+    pub(crate) fn new(own: &Program<'_>) -> State {
         let symbols = vec![1; own.model.symbols().len()];
         let bytes = own.model.state_bytes(&symbols).unwrap();
         let mut block = Memory::default().block(bytes, native::ALIGNMENT).unwrap();
@@ -35,12 +35,12 @@ impl State {
         State(block)
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         self.0.contents().to_vec()
     }
 
     /// The tensor of this name as it lies in the block.
-    pub fn get(&self, graph: &Graph, name: &str) -> Tensor {
+    pub(crate) fn get(&self, graph: &Graph, name: &str) -> Tensor {
         let mut at = 64;
         for (number, state) in graph.states.iter().enumerate() {
             let shape: Vec<usize> =
@@ -54,14 +54,14 @@ impl State {
         panic!("no state is `{name}`");
     }
 
-    pub fn values(&self, graph: &Graph, name: &str) -> Vec<f64> {
+    pub(crate) fn values(&self, graph: &Graph, name: &str) -> Vec<f64> {
         values(&self.get(graph, name))
     }
 }
 
 impl Program<'_> {
     /// What a call of this gives and leaves by the evaluator.
-    pub fn reference(&self, inputs: &[Tensor], state: &State) -> Vec<Tensor> {
+    pub(crate) fn reference(&self, inputs: &[Tensor], state: &State) -> Vec<Tensor> {
         let first = self.graph.given_inputs();
         let states = self.graph.inputs[first..].iter().map(|input| state.get(self.graph, &input.name));
         let all: Vec<Tensor> = inputs.iter().cloned().chain(states).collect();
@@ -69,7 +69,7 @@ impl Program<'_> {
     }
 
     /// One call on the caller's block. Its results are those of the evaluator, and so is what it leaves in the block.
-    pub fn call(&self, inputs: &[Tensor], state: &mut State) -> Vec<Tensor> {
+    pub(crate) fn call(&self, inputs: &[Tensor], state: &mut State) -> Vec<Tensor> {
         let wanted = self.reference(inputs, state);
         let (status, outputs) = self.call_with(inputs, state, RunOptions::default());
         assert_eq!(status, Status::OK);
@@ -86,7 +86,7 @@ impl Program<'_> {
         outputs
     }
 
-    pub fn call_with(
+    pub(crate) fn call_with(
         &self,
         inputs: &[Tensor],
         state: &mut State,
@@ -113,7 +113,7 @@ impl Program<'_> {
 }
 
 /// Elements of a tensor of any type.
-pub fn values(tensor: &Tensor) -> Vec<f64> {
+pub(crate) fn values(tensor: &Tensor) -> Vec<f64> {
     let bytes = tensor.data.as_ref();
     match tensor.dtype {
         DType::I64 => {

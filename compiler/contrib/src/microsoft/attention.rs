@@ -235,7 +235,7 @@ pub(super) struct Masked<'m> {
 
 impl Masked<'_> {
     /// Of `[B, heads, length, size]`, f32: the result `[B, S, heads * size]`, and the scores.
-    pub fn attended(
+    pub(super) fn attended(
         &self,
         b: &mut Builder<'_>,
         query: ValueId,

@@ -67,7 +67,7 @@ pub(super) fn form(cx: &mut NodeCx<'_, '_>) -> Result<Option<Integers>> {
 
 impl Integers {
     /// New elements as they are kept.
-    pub fn kept(&self, b: &mut Builder<'_>, x: ValueId, scale: ValueId) -> Result<ValueId> {
+    pub(super) fn kept(&self, b: &mut Builder<'_>, x: ValueId, scale: ValueId) -> Result<ValueId> {
         let x = b.cast(x, F32)?;
         let x = b.binary(BinaryFn::Div, x, scale)?;
         if self.bits == 8 {
@@ -90,7 +90,13 @@ impl Integers {
     }
 
     /// What is kept as numbers of `dtype`.
-    pub fn real(&self, b: &mut Builder<'_>, x: ValueId, scale: ValueId, dtype: DType) -> Result<ValueId> {
+    pub(super) fn real(
+        &self,
+        b: &mut Builder<'_>,
+        x: ValueId,
+        scale: ValueId,
+        dtype: DType,
+    ) -> Result<ValueId> {
         let mut x = x;
         if self.bits == 4 {
             x = unpacked(b, x, 4, &[0, 4])?;

@@ -6,7 +6,7 @@ use onnxc_ir::graph::{Op, Requirement};
 use onnxc_ops::row::*;
 
 /// Sequences `0..count` of `tokens` tokens in all; the numbers are i64.
-pub struct Sequences {
+pub(super) struct Sequences {
     pub count: Dim,
     pub tokens: Dim,
     /// The first token of each, `[count]`.
@@ -20,7 +20,7 @@ pub struct Sequences {
 impl Sequences {
     /// `bounds`, the input `name`, has `[count + 1]` numbers: where each sequence begins, and where the last one ends. A run in
     /// which they do not begin with 0, do not end with `tokens`, or a sequence has fewer than `least` tokens, fails.
-    pub fn new(
+    pub(super) fn new(
         b: &mut Builder<'_>,
         bounds: ValueId,
         name: &str,
@@ -59,7 +59,7 @@ impl Sequences {
     }
 
     /// The same, with a size known from elsewhere.
-    pub fn counted(&mut self, b: &mut Builder<'_>, count: Dim) -> Result<()> {
+    pub(super) fn counted(&mut self, b: &mut Builder<'_>, count: Dim) -> Result<()> {
         for value in [&mut self.starts, &mut self.lengths, &mut self.ends] {
             *value = b.reshape(*value, vec![count.clone()])?;
         }
@@ -68,14 +68,14 @@ impl Sequences {
     }
 
     /// How many tokens the longest has.
-    pub fn longest(&self, b: &mut Builder<'_>) -> Result<Dim> {
+    pub(super) fn longest(&self, b: &mut Builder<'_>) -> Result<Dim> {
         let most = b.reduce(ReduceFn::Max, self.lengths, &[0])?;
         let most = b.binary_scalar(BinaryFn::Max, most, 0.0)?;
         Ok(b.scalar_sizes(&[most], &|_| Some(self.tokens.clone()))?.remove(0))
     }
 
     /// The sequence of each token, `[tokens]`: the number of sequences that end before it.
-    pub fn of_tokens(&self, b: &mut Builder<'_>) -> Result<ValueId> {
+    pub(super) fn of_tokens(&self, b: &mut Builder<'_>) -> Result<ValueId> {
         let token = b.iota(vec![self.tokens.clone(), Dim::ONE], 0)?;
         let ended = b.compare(CompareFn::Le, self.ends, token)?;
         let ended = b.cast(ended, I64)?;
@@ -84,14 +84,14 @@ impl Sequences {
     }
 
     /// The place of each token in its sequence, `[tokens]`, where `sequence` is that of each.
-    pub fn places(&self, b: &mut Builder<'_>, sequence: ValueId) -> Result<ValueId> {
+    pub(super) fn places(&self, b: &mut Builder<'_>, sequence: ValueId) -> Result<ValueId> {
         let token = b.iota(vec![self.tokens.clone()], 0)?;
         let start = b.emit1(Op::Gather { axis: 0 }, &[self.starts, sequence])?;
         b.binary(BinaryFn::Sub, token, start)
     }
 
     /// Which of the first `slots` tokens of each sequence there are and `counts`, `[count]`, asks for; bool `[count, slots]`.
-    pub fn asked(&self, b: &mut Builder<'_>, counts: ValueId, slots: &Dim) -> Result<ValueId> {
+    pub(super) fn asked(&self, b: &mut Builder<'_>, counts: ValueId, slots: &Dim) -> Result<ValueId> {
         let counts = b.cast(counts, I64)?;
         let most = b.binary(BinaryFn::Min, counts, self.lengths)?;
         let most = b.unsqueeze(most, &[1])?;
@@ -101,7 +101,7 @@ impl Sequences {
 }
 
 /// Tokens with those that came before them in each sequence: rows of all states, `[count * behind]`, then of the tokens.
-pub struct Carried<'s> {
+pub(super) struct Carried<'s> {
     pub sequences: &'s Sequences,
     /// How many tokens a state has.
     pub behind: Dim,
@@ -110,7 +110,7 @@ pub struct Carried<'s> {
 impl Carried<'_> {
     /// The row of the token at `place` of the `sequence` that begins with token `start`: one of its state where the place is
     /// negative.
-    pub fn row(
+    pub(super) fn row(
         &self,
         b: &mut Builder<'_>,
         sequence: ValueId,
@@ -130,7 +130,7 @@ impl Carried<'_> {
     }
 
     /// The rows of the last tokens of each sequence, the number that a state has: `[count, behind]`.
-    pub fn last(&self, b: &mut Builder<'_>) -> Result<ValueId> {
+    pub(super) fn last(&self, b: &mut Builder<'_>) -> Result<ValueId> {
         let (number, starts) = self.numbers(b)?;
         let lengths = b.unsqueeze(self.sequences.lengths, &[1])?;
         let behind = b.dim_scalar(&self.behind)?;
@@ -141,7 +141,7 @@ impl Carried<'_> {
     }
 
     /// The number of each sequence and its first token, `[count, 1]` both.
-    pub fn numbers(&self, b: &mut Builder<'_>) -> Result<(ValueId, ValueId)> {
+    pub(super) fn numbers(&self, b: &mut Builder<'_>) -> Result<(ValueId, ValueId)> {
         let number = b.iota(vec![self.sequences.count.clone(), Dim::ONE], 0)?;
         Ok((number, b.unsqueeze(self.sequences.starts, &[1])?))
     }

@@ -14,7 +14,7 @@ use onnxc_tuning::single::{self as tuning, Leaves};
 
 /// What a node asks of its feature, where that is a number. Where NaN goes, [`Branch::nan_passes`] alone decides.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Test {
+pub(super) enum Test {
     AtMost(f64),
     Below(f64),
     AtLeast(f64),
@@ -25,13 +25,13 @@ pub enum Test {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum NodePlace {
+pub(super) enum NodePlace {
     Branch(usize),
     Leaf(usize),
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub struct Branch {
+pub(super) struct Branch {
     pub feature: usize,
     pub test: Test,
     /// Whether NaN passes the test.
@@ -41,14 +41,14 @@ pub struct Branch {
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Vote {
+pub(super) struct Vote {
     pub target: usize,
     pub weight: f64,
 }
 
 /// How the votes of the trees for a target become one number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Aggregate {
+pub(super) enum Aggregate {
     Sum,
     Average,
     Min,
@@ -56,7 +56,7 @@ pub enum Aggregate {
 }
 
 /// Trees over the columns of rows of `dtype`, f32 or f64.
-pub struct Forest {
+pub(super) struct Forest {
     pub dtype: DType,
     pub branches: Vec<Branch>,
     /// The votes of each leaf.
@@ -69,17 +69,17 @@ const MAX_TABLE: usize = 1 << 26;
 
 /// An interval of floats; empty if `low` is above `high`.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Interval {
+pub(super) struct Interval {
     pub low: f64,
     pub high: f64,
 }
 
 impl Interval {
-    pub const ALL: Interval = Interval { low: f64::NEG_INFINITY, high: f64::INFINITY };
+    pub(super) const ALL: Interval = Interval { low: f64::NEG_INFINITY, high: f64::INFINITY };
     const NONE: Interval = Interval { low: f64::INFINITY, high: f64::NEG_INFINITY };
 
     /// What is not in the interval, if that is one.
-    pub fn complement(self, dtype: DType) -> Option<Interval> {
+    pub(super) fn complement(self, dtype: DType) -> Option<Interval> {
         match (self.low, self.high) {
             (low, high) if low > high => Some(Interval::ALL),
             (f64::NEG_INFINITY, high) => Some(above(high, dtype)),
@@ -114,7 +114,7 @@ fn next_up(x: f64, dtype: DType) -> f64 {
 impl Test {
     /// The intervals in which a number passes, of [`Test::NotEqual`] those in which it fails; no number is equal to NaN, or above or
     /// below it.
-    pub fn intervals(&self, dtype: DType) -> Vec<Interval> {
+    pub(super) fn intervals(&self, dtype: DType) -> Vec<Interval> {
         let bound = match self {
             Test::AtMost(bound) | Test::Below(bound) | Test::AtLeast(bound) | Test::Above(bound) => *bound,
             Test::Equal(bound) | Test::NotEqual(bound) => *bound,
@@ -254,7 +254,12 @@ impl Forest {
     }
 
     /// The votes of all trees for each row of the node's first input, `[n, f]`: `[n, targets]` in the forest's type.
-    pub fn scores(&self, cx: &mut NodeCx<'_, '_>, targets: usize, aggregate: Aggregate) -> Result<ValueId> {
+    pub(super) fn scores(
+        &self,
+        cx: &mut NodeCx<'_, '_>,
+        targets: usize,
+        aggregate: Aggregate,
+    ) -> Result<ValueId> {
         if let Some(vote) = self.leaves.iter().flatten().find(|vote| vote.target >= targets) {
             return malformed(format!("a leaf votes for target {} of {targets}", vote.target));
         }
@@ -430,7 +435,7 @@ impl Forest {
     }
 
     /// Numbers in the forest's type.
-    pub fn constant(&self, cx: &mut NodeCx<'_, '_>, shape: &[usize], numbers: &[f64]) -> ValueId {
+    pub(super) fn constant(&self, cx: &mut NodeCx<'_, '_>, shape: &[usize], numbers: &[f64]) -> ValueId {
         let data = Data::from_slice(shape, numbers);
         cx.b.constant(onnxc_ir::interp::cast(&data, self.dtype, true))
     }

@@ -26,7 +26,7 @@ struct Clear {
 
 /// The lists that [`onnxc_ir::graph::Op::Leaves`] has for this.
 #[derive(Default)]
-pub struct Masks {
+pub(super) struct Masks {
     /// Whether tests have bounds from above, too.
     pub intervals: bool,
     pub trees: Vec<i32>,
@@ -41,7 +41,7 @@ pub struct Masks {
 
 impl Masks {
     /// `None` where a tree has too many leaves, or there are too many columns.
-    pub fn of(steps: &[TreeStep], columns: &Columns, roots: &[Next]) -> Option<Masks> {
+    pub(super) fn of(steps: &[TreeStep], columns: &Columns, roots: &[Next]) -> Option<Masks> {
         if columns.count() > MAX_COLUMNS {
             return None;
         }

@@ -4,7 +4,7 @@ use onnxc_ops::row::*;
 
 /// What `post_transform` names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Transform {
+pub(super) enum Transform {
     None,
     Softmax,
     Logistic,
@@ -13,7 +13,7 @@ pub enum Transform {
 }
 
 impl Transform {
-    pub fn of(cx: &NodeCx<'_, '_>) -> Result<Transform> {
+    pub(super) fn of(cx: &NodeCx<'_, '_>) -> Result<Transform> {
         Ok(match cx.str("post_transform")?.as_str() {
             "NONE" => Transform::None,
             "SOFTMAX" => Transform::Softmax,
@@ -28,7 +28,7 @@ impl Transform {
     }
 
     /// Of scores `[N, E]` with E > 1.
-    pub fn apply(self, cx: &mut NodeCx<'_, '_>, scores: ValueId) -> Result<ValueId> {
+    pub(super) fn apply(self, cx: &mut NodeCx<'_, '_>, scores: ValueId) -> Result<ValueId> {
         match self {
             Transform::None => Ok(scores),
             Transform::Logistic => cx.b.unary(UnaryFn::Sigmoid, scores),
@@ -39,7 +39,7 @@ impl Transform {
     }
 
     /// Of one score per row, `[N, 1]`, which stays one. ONNX Runtime leaves it as it is but for PROBIT.
-    pub fn apply_to_one(self, cx: &mut NodeCx<'_, '_>, score: ValueId) -> Result<ValueId> {
+    pub(super) fn apply_to_one(self, cx: &mut NodeCx<'_, '_>, score: ValueId) -> Result<ValueId> {
         match self {
             Transform::Probit => probit(cx, score),
             _ => Ok(score),
@@ -48,7 +48,12 @@ impl Transform {
 
     /// Of the score `[N, 1]` of the second of two classes: `[N, 2]`. Without a logistic function, the first class has what is
     /// left of 1, or, `mirrored`, the opposite.
-    pub fn apply_to_two(self, cx: &mut NodeCx<'_, '_>, score: ValueId, mirrored: bool) -> Result<ValueId> {
+    pub(super) fn apply_to_two(
+        self,
+        cx: &mut NodeCx<'_, '_>,
+        score: ValueId,
+        mirrored: bool,
+    ) -> Result<ValueId> {
         let opposite = cx.b.unary(UnaryFn::Neg, score)?;
         let pair = match self {
             Transform::Logistic | Transform::Probit => {

@@ -12,7 +12,7 @@ const MAX_COPIED: usize = 1024;
 
 /// What a step asks.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Ask {
+pub(super) enum Ask {
     /// To the right where the feature is in the interval, which NaN is not.
     Interval(Interval),
     /// To the right by the number of a category.
@@ -21,7 +21,7 @@ pub enum Ask {
 
 /// Which categories go to the right: those that are listed or, `inverted`, the others; and whether NaN does.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Categories {
+pub(super) struct Categories {
     listed: BTreeSet<usize>,
     inverted: bool,
     nan: bool,
@@ -30,19 +30,19 @@ pub struct Categories {
 }
 
 impl Categories {
-    pub fn of(&self, index: usize) -> bool {
+    pub(super) fn of(&self, index: usize) -> bool {
         if index == self.nan_index { self.nan } else { self.listed.contains(&index) != self.inverted }
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Next {
+pub(super) enum Next {
     Step(usize),
     Leaf(usize),
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub struct TreeStep {
+pub(super) struct TreeStep {
     pub feature: usize,
     pub ask: Ask,
     pub left: Next,
@@ -51,7 +51,7 @@ pub struct TreeStep {
 
 /// The columns that steps compare: features, their opposites, and the numbers of categories.
 #[derive(Default, Debug)]
-pub struct Columns {
+pub(super) struct Columns {
     /// Whether steps have bounds from both sides. Else a bound from above is one from below of the feature's opposite.
     pub intervals: bool,
     pub plain: Vec<usize>,
@@ -85,39 +85,39 @@ impl Columns {
     }
 
     /// Whether a row's columns are not those of the input alone.
-    pub fn copied(&self) -> bool {
+    pub(super) fn copied(&self) -> bool {
         !(self.opposite.is_empty() && self.categories.is_empty())
     }
 
     /// The features of all columns.
-    pub fn features(&self) -> Vec<i32> {
+    pub(super) fn features(&self) -> Vec<i32> {
         let features = self.plain.iter().chain(&self.opposite).chain(self.categories.keys());
         features.map(|&feature| feature as i32).collect()
     }
 
     /// How many categories there are of each feature that has some.
-    pub fn limits(&self) -> Vec<i32> {
+    pub(super) fn limits(&self) -> Vec<i32> {
         self.categories.values().map(|&limit| limit as i32).collect()
     }
 
     /// The number of a feature's category.
     #[cfg(test)]
-    pub fn category(&self, feature: usize, value: f64) -> usize {
+    pub(super) fn category(&self, feature: usize, value: f64) -> usize {
         let limit = self.categories[&feature];
         if value.is_nan() { limit + 1 } else { category(value).map_or(limit, |number| number.min(limit)) }
     }
 
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.plain.len() + self.opposite.len() + self.categories.len()
     }
 
     /// Numbers that the column of a feature's categories has.
-    pub fn entries(&self, feature: usize) -> usize {
+    pub(super) fn entries(&self, feature: usize) -> usize {
         self.categories[&feature] + 2
     }
 
     /// The column that a step compares.
-    pub fn place(&self, step: &TreeStep) -> usize {
+    pub(super) fn place(&self, step: &TreeStep) -> usize {
         let position = |of: &[usize]| of.binary_search(&step.feature).expect("columns hold every feature");
         match step.ask {
             Ask::Category(_) => {
@@ -131,7 +131,7 @@ impl Columns {
     }
 
     /// The bounds of the column for an interval of the feature.
-    pub fn bounds(&self, interval: Interval) -> Interval {
+    pub(super) fn bounds(&self, interval: Interval) -> Interval {
         if !self.intervals && is_opposite(&interval) {
             return Interval { low: -interval.high, high: f64::INFINITY };
         }
@@ -158,7 +158,7 @@ fn listed(test: &Test) -> Option<(BTreeSet<usize>, bool)> {
 
 /// The steps of a forest's branches, given in an order in which each comes after those that follow it; where each tree begins; and
 /// the columns.
-pub fn steps(forest: &Forest, order: &[usize]) -> (Vec<TreeStep>, Vec<Next>, Columns) {
+pub(super) fn steps(forest: &Forest, order: &[usize]) -> (Vec<TreeStep>, Vec<Next>, Columns) {
     let found = steps_of(forest, order, true);
     // Without a copy of the columns there are no categories.
     if found.2.count() <= MAX_COPIED || !found.2.copied() { found } else { steps_of(forest, order, false) }

@@ -8,7 +8,7 @@ use onnxc_ir::graph::Trees;
 use super::steps::{Ask, Columns, Next, TreeStep};
 
 /// The lists that [`onnxc_ir::graph::Op::Leaves`] has for this.
-pub struct Walk {
+pub(super) struct Walk {
     pub roots: Vec<i32>,
     pub levels: Vec<i32>,
     pub leaves: Vec<i32>,
@@ -21,7 +21,7 @@ pub struct Walk {
 
 impl Walk {
     /// Steps of the longest path of each tree. Steps come after those that follow them.
-    pub fn levels(steps: &[TreeStep], roots: &[Next]) -> Vec<i32> {
+    pub(super) fn levels(steps: &[TreeStep], roots: &[Next]) -> Vec<i32> {
         let mut depths = Vec::with_capacity(steps.len());
         let of = |depths: &[i32], next: Next| match next {
             Next::Step(next) => depths[next],
@@ -34,7 +34,7 @@ impl Walk {
     }
 
     /// `levels`: of each tree.
-    pub fn of(steps: &[TreeStep], roots: &[Next], levels: &[i32], columns: &Columns) -> Walk {
+    pub(super) fn of(steps: &[TreeStep], roots: &[Next], levels: &[i32], columns: &Columns) -> Walk {
         let mut nodes = vec![];
         let mut pairs: HashMap<usize, usize> = HashMap::new();
         let mut next: Vec<i32> = vec![];

@@ -10,7 +10,7 @@ use super::writer::{Writer, float, floats};
 
 /// First values of a parameter.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum First {
+pub(super) enum First {
     /// The same number everywhere.
     All(f64),
     /// Normal numbers with this deviation.
@@ -20,7 +20,7 @@ pub enum First {
 }
 
 /// What a parameter of a role begins with; `None` where nothing is known.
-pub fn of_role(role: Role) -> Option<First> {
+pub(super) fn of_role(role: Role) -> Option<First> {
     let fan = |count: i64| (count.max(1) as f64).sqrt();
     match role {
         // He and others, "Delving deep into rectifiers", 2015.
@@ -34,7 +34,10 @@ pub fn of_role(role: Role) -> Option<First> {
 }
 
 /// The graph and its bindings.
-pub fn write(mut w: Writer<'_>, values: &[(Parameter, First)]) -> (GraphProto, Vec<StringStringEntryProto>) {
+pub(super) fn write(
+    mut w: Writer<'_>,
+    values: &[(Parameter, First)],
+) -> (GraphProto, Vec<StringStringEntryProto>) {
     let mut bindings = vec![];
     for (own, first) in values {
         let Parameter { name, dtype, dims } = own;

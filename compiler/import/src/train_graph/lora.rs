@@ -26,7 +26,7 @@ pub struct Lora {
 }
 
 /// The factors of all weights, with their first values.
-pub type Factors = Vec<(Parameter, First)>;
+pub(super) type Factors = Vec<(Parameter, First)>;
 
 /// A product with a constant weight of one matrix.
 struct Site {
@@ -40,7 +40,7 @@ struct Site {
 }
 
 /// Puts factors beside the weights that are meant, among those of nodes that a loss depends on.
-pub fn insert(
+pub(super) fn insert(
     graph: &mut GraphProto,
     reached: &HashSet<String>,
     lora: &Lora,

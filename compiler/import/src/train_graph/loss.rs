@@ -28,14 +28,14 @@ pub enum Label {
 
 /// A value of the model: dims are sizes, names of symbols, or `?`.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Chosen {
+pub(super) struct Chosen {
     pub name: String,
     pub dtype: DType,
     pub dims: Vec<String>,
 }
 
 /// A loss that is written.
-pub struct Written {
+pub(super) struct Written {
     pub loss: String,
     pub dtype: DType,
     /// The input with what is wanted.
@@ -52,7 +52,7 @@ fn usage<T>(message: String) -> Result<T> {
 }
 
 /// Writes the loss of a value. `class_axis` counts from the end where it is negative.
-pub fn write(
+pub(super) fn write(
     w: &mut Writer<'_>,
     loss: Loss,
     of: &Chosen,
@@ -105,7 +105,7 @@ pub fn write(
 }
 
 /// The axis of classes of scores.
-pub fn class_axis_of(of: &Chosen, class_axis: i64) -> Result<usize> {
+pub(super) fn class_axis_of(of: &Chosen, class_axis: i64) -> Result<usize> {
     let (rank, shown) = (of.dims.len(), format!("`{}` is {}[{}]", of.name, of.dtype, of.dims.join(", ")));
     if rank < 2 {
         return usage(format!(

@@ -8,12 +8,12 @@ use crate::scope::bodies;
 
 /// Every name of a value of a model, those of bodies included.
 #[derive(Clone, Default)]
-pub struct Names {
+pub(super) struct Names {
     taken: HashSet<String>,
 }
 
 impl Names {
-    pub fn of(model: &ModelProto) -> Names {
+    pub(super) fn of(model: &ModelProto) -> Names {
         let mut names = Names::default();
         let mut open: Vec<&GraphProto> = model.graph.iter().collect();
         while let Some(graph) = open.pop() {
@@ -29,7 +29,7 @@ impl Names {
     }
 
     /// A name that nothing has yet: `wanted`, or that with a number behind it.
-    pub fn fresh(&mut self, wanted: &str) -> String {
+    pub(super) fn fresh(&mut self, wanted: &str) -> String {
         let mut name = wanted.to_string();
         let mut number = 1;
         while !self.taken.insert(name.clone()) {
@@ -41,12 +41,12 @@ impl Names {
 }
 
 /// Whether a pattern names one thing only.
-pub fn is_exact(pattern: &str) -> bool {
+pub(super) fn is_exact(pattern: &str) -> bool {
     !pattern.contains(['*', '?'])
 }
 
 /// Whether a name is one that a pattern means: `*` stands for any letters, also none, `?` for one.
-pub fn matches(pattern: &str, name: &str) -> bool {
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);
     // The last star, and how far in the name it reaches.

@@ -22,7 +22,7 @@ pub enum Optimizer {
 
 /// A tensor that is trained.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Parameter {
+pub(super) struct Parameter {
     pub name: String,
     /// f32 or f64.
     pub dtype: DType,
@@ -31,7 +31,7 @@ pub struct Parameter {
 
 /// What a step changes.
 #[derive(Default)]
-pub struct Updates {
+pub(super) struct Updates {
     /// Name of a variable, its type and dims, and the name of its new value.
     pub bound: Vec<(Parameter, String)>,
     /// Those of the variables that an initialization sets to zero.
@@ -39,7 +39,7 @@ pub struct Updates {
 }
 
 /// Writes the step. `rate` is a scalar of f32; `gradients` are those of the parameters, in their order.
-pub fn write(
+pub(super) fn write(
     w: &mut Writer<'_>,
     optimizer: Optimizer,
     (rate, weight_decay): (&str, f64),

@@ -16,7 +16,7 @@ use crate::usage;
 
 /// What a tensor is to a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
+pub(super) enum Role {
     /// A factor of products in sums, with the number of products in one.
     Weight(i64),
     /// Rows that are picked, of this length.
@@ -34,7 +34,7 @@ pub enum Role {
 
 /// A tensor that is to learn.
 #[derive(Clone, Debug)]
-pub struct Candidate {
+pub(super) struct Candidate {
     pub own: Parameter,
     pub role: Role,
     /// Named by the caller: where it cannot learn, that is an error.
@@ -42,7 +42,7 @@ pub struct Candidate {
 }
 
 /// Names that a value depends on, and itself.
-pub fn reached<'g>(graph: &'g GraphProto, value: &'g str) -> HashSet<&'g str> {
+pub(super) fn reached<'g>(graph: &'g GraphProto, value: &'g str) -> HashSet<&'g str> {
     let definers = definers(&graph.node);
     let mut found: HashSet<&str> = HashSet::new();
     let mut open = vec![value];
@@ -60,14 +60,14 @@ pub fn reached<'g>(graph: &'g GraphProto, value: &'g str) -> HashSet<&'g str> {
 }
 
 /// The tensor of a Constant node.
-pub fn constant(node: &NodeProto) -> Option<&TensorProto> {
+pub(super) fn constant(node: &NodeProto) -> Option<&TensorProto> {
     let is_constant = node.op_type() == "Constant" && normal_domain(node.domain()).is_empty();
     let value = node.attribute.iter().find(|attribute| attribute.name() == "value");
     value.filter(|_| is_constant)?.t.as_deref()
 }
 
 /// Makes initializers of the Constant nodes that patterns name: only these can change.
-pub fn promote(graph: &mut GraphProto, patterns: &[String]) {
+pub(super) fn promote(graph: &mut GraphProto, patterns: &[String]) {
     let mut made = vec![];
     graph.node.retain(|node| {
         let Some((tensor, name)) = constant(node).zip(node.output.first()) else { return true };
@@ -91,10 +91,10 @@ fn parameter_type(kind: i32) -> std::result::Result<DType, String> {
 }
 
 /// Names of tensors that do not learn, and why.
-pub type Left = Vec<(String, String)>;
+pub(super) type Left = Vec<(String, String)>;
 
 /// What the caller names.
-pub struct Choice<'o> {
+pub(super) struct Choice<'o> {
     pub learn: &'o [String],
     pub freeze: &'o [String],
     /// Tensors that learn without being named; the others do only where they are. Without it all do that are weights.
@@ -102,7 +102,7 @@ pub struct Choice<'o> {
 }
 
 /// The tensors that are to learn, in the order of the initializers, and for those of the others that might be meant why they do not.
-pub fn choose(
+pub(super) fn choose(
     graph: &GraphProto,
     reached: &HashSet<&str>,
     choice: &Choice<'_>,
@@ -295,7 +295,7 @@ impl<'g> Readers<'g> {
 }
 
 /// The dims behind a Transpose.
-pub fn permuted(node: &NodeProto, dims: &[i64]) -> Option<Vec<i64>> {
+pub(super) fn permuted(node: &NodeProto, dims: &[i64]) -> Option<Vec<i64>> {
     let perm = node.attribute.iter().find(|own| own.name() == "perm");
     match perm {
         None => Some(dims.iter().rev().copied().collect()),

@@ -8,7 +8,7 @@ use super::names::Names;
 use onnxc_ops::training::DOMAIN;
 
 /// A graph in the making, which draws its names from those of a model.
-pub struct Writer<'n> {
+pub(super) struct Writer<'n> {
     pub names: &'n mut Names,
     /// The version of `ai.onnx`.
     pub opset: i64,
@@ -16,12 +16,12 @@ pub struct Writer<'n> {
 }
 
 impl<'n> Writer<'n> {
-    pub fn new(name: &str, names: &'n mut Names, opset: i64) -> Writer<'n> {
+    pub(super) fn new(name: &str, names: &'n mut Names, opset: i64) -> Writer<'n> {
         Writer { names, opset, graph: GraphProto { name: Some(name.to_string()), ..Default::default() } }
     }
 
     /// A node with one result, which gets the name `wanted` or one like it.
-    pub fn node(
+    pub(super) fn node(
         &mut self,
         op: &str,
         inputs: &[&str],
@@ -36,7 +36,7 @@ impl<'n> Writer<'n> {
     }
 
     /// A node of the operators for training.
-    pub fn training(
+    pub(super) fn training(
         &mut self,
         op: &str,
         inputs: &[String],
@@ -54,39 +54,39 @@ impl<'n> Writer<'n> {
     }
 
     /// Nodes have the names of their first results, for messages.
-    pub fn push(&mut self, mut node: NodeProto) {
+    pub(super) fn push(&mut self, mut node: NodeProto) {
         node.name = node.output.first().cloned();
         self.graph.node.push(node);
     }
 
     /// A constant of floats, f32 or f64.
-    pub fn floats(&mut self, dtype: DType, dims: &[i64], values: &[f64], wanted: &str) -> String {
+    pub(super) fn floats(&mut self, dtype: DType, dims: &[i64], values: &[f64], wanted: &str) -> String {
         let name = self.names.fresh(wanted);
         self.graph.initializer.push(floats(dtype, &name, dims, values));
         name
     }
 
-    pub fn integers(&mut self, dims: &[i64], values: &[i64], wanted: &str) -> String {
+    pub(super) fn integers(&mut self, dims: &[i64], values: &[i64], wanted: &str) -> String {
         let name = self.names.fresh(wanted);
         self.graph.initializer.push(build::i64_tensor(&name, dims, values.to_vec()));
         name
     }
 
-    pub fn cast(&mut self, x: &str, to: DType, wanted: &str) -> String {
+    pub(super) fn cast(&mut self, x: &str, to: DType, wanted: &str) -> String {
         self.node("Cast", &[x], vec![build::int("to", to.to_onnx().into())], wanted)
     }
 
     /// The mean of all elements, a scalar.
-    pub fn mean(&mut self, x: &str, wanted: &str) -> String {
+    pub(super) fn mean(&mut self, x: &str, wanted: &str) -> String {
         self.node("ReduceMean", &[x], vec![build::int("keepdims", 0)], wanted)
     }
 
-    pub fn output(&mut self, info: ValueInfoProto) {
+    pub(super) fn output(&mut self, info: ValueInfoProto) {
         self.graph.output.push(info);
     }
 }
 
-pub fn floats(dtype: DType, name: &str, dims: &[i64], values: &[f64]) -> TensorProto {
+pub(super) fn floats(dtype: DType, name: &str, dims: &[i64], values: &[f64]) -> TensorProto {
     let single: Vec<f32> = values.iter().map(|&value| value as f32).collect();
     let mut tensor = build::f32_tensor(name, dims, single);
     if dtype == DType::F64 {
@@ -98,7 +98,7 @@ pub fn floats(dtype: DType, name: &str, dims: &[i64], values: &[f64]) -> TensorP
 }
 
 /// A tensor of zeros, its bytes as they lie in memory.
-pub fn zeros(dtype: DType, name: &str, dims: &[i64]) -> TensorProto {
+pub(super) fn zeros(dtype: DType, name: &str, dims: &[i64]) -> TensorProto {
     let mut tensor = floats(dtype, name, dims, &[]);
     let count: i64 = dims.iter().product();
     let bytes = usize::try_from(count).unwrap_or(0) * dtype.size();
@@ -106,19 +106,19 @@ pub fn zeros(dtype: DType, name: &str, dims: &[i64]) -> TensorProto {
     tensor
 }
 
-pub fn float(name: &str, value: f64) -> AttributeProto {
+pub(super) fn float(name: &str, value: f64) -> AttributeProto {
     AttributeProto { f: Some(value as f32), ..build::attribute(name, AttributeType::Float) }
 }
 
-pub fn text(name: &str, value: &str) -> AttributeProto {
+pub(super) fn text(name: &str, value: &str) -> AttributeProto {
     AttributeProto { s: Some(value.to_string().into()), ..build::attribute(name, AttributeType::String) }
 }
 
-pub fn texts(name: &str, values: &[String]) -> AttributeProto {
+pub(super) fn texts(name: &str, values: &[String]) -> AttributeProto {
     let strings = values.iter().map(|value| value.clone().into()).collect();
     AttributeProto { strings, ..build::attribute(name, AttributeType::Strings) }
 }
 
-pub fn tensor(name: &str, value: TensorProto) -> AttributeProto {
+pub(super) fn tensor(name: &str, value: TensorProto) -> AttributeProto {
     AttributeProto { t: Some(Box::new(value)), ..build::attribute(name, AttributeType::Tensor) }
 }

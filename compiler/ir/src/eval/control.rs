@@ -7,7 +7,7 @@ use crate::graph::exchange::Alone;
 use crate::graph::{MAX_NESTING, Op, Tensor, TensorType};
 
 /// Control flow outside of any graph: its symbols, if any, come from the operands.
-pub fn control(op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+pub(super) fn control(op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     run_in(op, inputs, &Symbols::new(), 0)
 }
 
@@ -33,7 +33,7 @@ pub(super) fn run_in(op: &Op, inputs: &[&Tensor], symbols: &Symbols, depth: usiz
 }
 
 /// Runs a body, given its number, its inputs and the symbols around it.
-pub type RunBody<'r> = &'r mut dyn FnMut(usize, Vec<Tensor>, &Symbols) -> Result<Vec<Tensor>>;
+pub(super) type RunBody<'r> = &'r mut dyn FnMut(usize, Vec<Tensor>, &Symbols) -> Result<Vec<Tensor>>;
 
 /// Control flow whose bodies `run_body` runs.
 pub fn run_bodies(

@@ -11,7 +11,7 @@ use crate::graph::{DType, MapFn, Tensor};
 use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
 
 /// The error for a function that has no meaning on a dtype.
-pub fn undefined<T>(function: &str, dtype: DType) -> Result<T> {
+pub(super) fn undefined<T>(function: &str, dtype: DType) -> Result<T> {
     Err(Error::unsupported(Stage::Run, format!("{function} of {dtype} elements")))
 }
 
@@ -49,7 +49,7 @@ macro_rules! with_wide_lane {
 pub(super) use with_wide_lane;
 
 /// `shape` is the inferred shape of the result.
-pub fn map(function: MapFn, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
+pub(super) fn map(function: MapFn, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
     let operands = inputs.iter().map(|x| expand(x, shape)).collect::<Result<Vec<_>>>()?;
     match (function, operands.as_slice()) {
         (MapFn::Unary(UnaryFn::Swap), [x]) if x.dtype.part().is_some() => Ok(swap(x)),

@@ -5,7 +5,7 @@
 use crate::graph::{DType, FloatFormat, Nan};
 
 /// Value of a code of a float type of 8, 6 or 4 bits (NaN for other types).
-pub fn decode(dtype: DType, code: u8) -> f32 {
+pub(super) fn decode(dtype: DType, code: u8) -> f32 {
     if dtype == DType::F8E8M0 {
         return if code == 0xff { f32::NAN } else { exp2(i32::from(code) - 127) };
     }
@@ -37,7 +37,7 @@ fn byte_format(dtype: DType) -> Option<FloatFormat> {
 /// Code of `value` rounded to nearest, ties to even. Out of range, and infinities, give the largest finite
 /// value with `saturate`, else infinity or NaN (those of 6 and 4 bits always saturate). `f8e8m0` ignores the sign and
 /// rounds up, the default `round_mode` of ONNX `Cast`.
-pub fn encode(dtype: DType, value: f32, saturate: bool) -> u8 {
+pub(super) fn encode(dtype: DType, value: f32, saturate: bool) -> u8 {
     if dtype == DType::F8E8M0 {
         return encode_exponent(value, saturate);
     }

@@ -4,7 +4,7 @@ use crate::graph::DType;
 
 /// Converts the elements of `from` where both types have such a loop; else gives false, and leaves `to` as it was. The rules are those of
 /// other casts: integers keep their low bits, floats are the nearest.
-pub fn cast(source: DType, from: &[u8], target: DType, to: &mut [u8]) -> bool {
+pub(super) fn cast(source: DType, from: &[u8], target: DType, to: &mut [u8]) -> bool {
     macro_rules! loops {
         ($source:ty => $($dtype:ident $target:ty),*) => {
             match target {

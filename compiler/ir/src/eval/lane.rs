@@ -8,7 +8,7 @@ use crate::graph::{DType, Tensor};
 /// Access to the elements of one dtype as values of `W`: f32 or f64 for floats, i64 and u64 for integers,
 /// bool. Writing rounds floats (8-bit and smaller ones saturate) and wraps integers.
 #[derive(Clone, Copy)]
-pub struct Lane<W> {
+pub(super) struct Lane<W> {
     /// Bytes of an element.
     pub size: usize,
     pub load: fn(&[u8]) -> W,
@@ -68,7 +68,7 @@ macro_rules! small_ints {
 
 impl Lane<f32> {
     /// Floats up to 32 bits.
-    pub fn f32(dtype: DType) -> Option<Lane<f32>> {
+    pub(super) fn f32(dtype: DType) -> Option<Lane<f32>> {
         match dtype {
             DType::F32 => Some(native!(f32, f32)),
             DType::F16 => Some(halves!(f32, f16, from_f32, to_f32)),
@@ -82,7 +82,7 @@ impl Lane<f32> {
 
 impl Lane<f64> {
     /// Every float type.
-    pub fn f64(dtype: DType) -> Option<Lane<f64>> {
+    pub(super) fn f64(dtype: DType) -> Option<Lane<f64>> {
         match dtype {
             DType::F64 => Some(native!(f64, f64)),
             DType::F32 => Some(native!(f64, f32)),
@@ -102,7 +102,7 @@ impl Lane<f64> {
 
 impl Lane<i64> {
     /// Signed integers.
-    pub fn i64(dtype: DType) -> Option<Lane<i64>> {
+    pub(super) fn i64(dtype: DType) -> Option<Lane<i64>> {
         Some(match dtype {
             DType::I64 => native!(i64, i64),
             DType::I32 => native!(i64, i32),
@@ -117,7 +117,7 @@ impl Lane<i64> {
 
 impl Lane<u64> {
     /// Unsigned integers.
-    pub fn u64(dtype: DType) -> Option<Lane<u64>> {
+    pub(super) fn u64(dtype: DType) -> Option<Lane<u64>> {
         Some(match dtype {
             DType::U64 => native!(u64, u64),
             DType::U32 => native!(u64, u32),
@@ -131,7 +131,7 @@ impl Lane<u64> {
 }
 
 impl Lane<bool> {
-    pub fn bool(dtype: DType) -> Option<Lane<bool>> {
+    pub(super) fn bool(dtype: DType) -> Option<Lane<bool>> {
         (dtype == DType::Bool).then_some(Lane {
             size: 1,
             load: |element| element[0] != 0,
@@ -142,37 +142,37 @@ impl Lane<bool> {
 
 impl<W: Copy> Lane<W> {
     /// All elements, in order.
-    pub fn read<'a>(&self, tensor: &'a Tensor) -> impl Iterator<Item = W> + use<'a, W> {
+    pub(super) fn read<'a>(&self, tensor: &'a Tensor) -> impl Iterator<Item = W> + use<'a, W> {
         let load = self.load;
         tensor.data.chunks_exact(self.size).map(load)
     }
 
     /// Element number `at` of `data`.
-    pub fn get(&self, data: &[u8], at: usize) -> W {
+    pub(super) fn get(&self, data: &[u8], at: usize) -> W {
         (self.load)(&data[at * self.size..(at + 1) * self.size])
     }
 
-    pub fn put(&self, data: &mut [u8], at: usize, value: W) {
+    pub(super) fn put(&self, data: &mut [u8], at: usize, value: W) {
         (self.store)(value, &mut data[at * self.size..(at + 1) * self.size]);
     }
 }
 
 /// A numeric element of any dtype, without loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Scalar {
+pub(super) enum Scalar {
     Float(f64),
     Int(i64),
     Uint(u64),
 }
 
 /// Reads one element.
-pub type Reader = Box<dyn Fn(&[u8]) -> Scalar>;
+pub(super) type Reader = Box<dyn Fn(&[u8]) -> Scalar>;
 
 /// Writes one element.
-pub type Writer = Box<dyn Fn(Scalar, &mut [u8])>;
+pub(super) type Writer = Box<dyn Fn(Scalar, &mut [u8])>;
 
 /// Reads an element of a real numeric dtype or bool; `None` for complex numbers and strings.
-pub fn reader(dtype: DType) -> Option<Reader> {
+pub(super) fn reader(dtype: DType) -> Option<Reader> {
     if let Some(lane) = Lane::f64(dtype) {
         Some(Box::new(move |element| Scalar::Float((lane.load)(element))))
     } else if let Some(lane) = Lane::i64(dtype) {
@@ -186,7 +186,7 @@ pub fn reader(dtype: DType) -> Option<Reader> {
 }
 
 /// Writes an element as ONNX `Cast` to `dtype` does; `None` for complex numbers and strings.
-pub fn writer(dtype: DType, saturate: bool) -> Option<Writer> {
+pub(super) fn writer(dtype: DType, saturate: bool) -> Option<Writer> {
     if dtype == DType::F64 || dtype == DType::F16 {
         let lane = Lane::f64(dtype)?;
         Some(Box::new(move |value, element| {

@@ -7,7 +7,7 @@ use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{DType, Tensor};
 
 /// Bytes of a tensor; an error when they exceed what can be addressed.
-pub fn byte_len(dtype: DType, shape: &[usize]) -> Result<usize> {
+pub(crate) fn byte_len(dtype: DType, shape: &[usize]) -> Result<usize> {
     // A zero axis makes the tensor empty, however large the others are.
     let bytes = if shape.contains(&0) {
         Some(0)
@@ -22,7 +22,7 @@ fn too_large(dtype: DType, shape: &[usize]) -> Error {
 }
 
 /// A zeroed buffer for a tensor.
-pub fn zeroed(dtype: DType, shape: &[usize]) -> Result<Vec<u8>> {
+pub(crate) fn zeroed(dtype: DType, shape: &[usize]) -> Result<Vec<u8>> {
     let bytes = byte_len(dtype, shape)?;
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(bytes).map_err(|_| too_large(dtype, shape))?;
@@ -31,7 +31,7 @@ pub fn zeroed(dtype: DType, shape: &[usize]) -> Result<Vec<u8>> {
 }
 
 /// Row-major strides, in elements.
-pub fn strides(shape: &[usize]) -> Vec<isize> {
+pub(crate) fn strides(shape: &[usize]) -> Vec<isize> {
     let mut strides = vec![1; shape.len()];
     for axis in (0..shape.len().saturating_sub(1)).rev() {
         strides[axis] = strides[axis + 1] * shape[axis + 1].max(1) as isize;
@@ -41,20 +41,20 @@ pub fn strides(shape: &[usize]) -> Vec<isize> {
 
 /// Where one side of a copy begins and how far apart its elements are along each axis, in elements.
 #[derive(Clone, Debug)]
-pub struct View {
+pub(crate) struct View {
     pub offset: isize,
     pub strides: Vec<isize>,
 }
 
 impl View {
     /// All of a row-major tensor.
-    pub fn whole(shape: &[usize]) -> View {
+    pub(crate) fn whole(shape: &[usize]) -> View {
         View { offset: 0, strides: strides(shape) }
     }
 }
 
 /// Steps through a shape in row-major order, keeping the offsets of `N` views.
-pub struct Walk<'a, const N: usize> {
+pub(crate) struct Walk<'a, const N: usize> {
     shape: &'a [usize],
     strides: [&'a [isize]; N],
     index: Vec<usize>,
@@ -62,7 +62,7 @@ pub struct Walk<'a, const N: usize> {
 }
 
 impl<'a, const N: usize> Walk<'a, N> {
-    pub fn new(shape: &'a [usize], views: [&'a View; N]) -> Walk<'a, N> {
+    pub(crate) fn new(shape: &'a [usize], views: [&'a View; N]) -> Walk<'a, N> {
         Walk {
             shape,
             strides: views.map(|view| &view.strides[..]),
@@ -72,7 +72,7 @@ impl<'a, const N: usize> Walk<'a, N> {
     }
 
     /// Moves to the next element; after the last one, back to the first.
-    pub fn advance(&mut self) {
+    pub(crate) fn advance(&mut self) {
         for axis in (0..self.shape.len()).rev() {
             self.index[axis] += 1;
             let wrapped = self.index[axis] == self.shape[axis];
@@ -89,7 +89,7 @@ impl<'a, const N: usize> Walk<'a, N> {
 }
 
 /// Copies `shape` elements of `size` bytes from one view to another. Every element must lie inside.
-pub fn copy(shape: &[usize], size: usize, from: (&[u8], View), to: (&mut [u8], View)) {
+pub(crate) fn copy(shape: &[usize], size: usize, from: (&[u8], View), to: (&mut [u8], View)) {
     if shape.contains(&0) {
         return;
     }
@@ -100,7 +100,7 @@ pub fn copy(shape: &[usize], size: usize, from: (&[u8], View), to: (&mut [u8], V
 }
 
 /// Joins neighbouring axes that both sides step through as through one, so that runs are long.
-pub fn merge_axes(shape: &mut Vec<usize>, from: &mut Vec<isize>, to: &mut Vec<isize>) {
+pub(crate) fn merge_axes(shape: &mut Vec<usize>, from: &mut Vec<isize>, to: &mut Vec<isize>) {
     let mut axis = 0;
     while axis + 1 < shape.len() {
         let inner = shape[axis + 1] as isize;
@@ -117,19 +117,19 @@ pub fn merge_axes(shape: &mut Vec<usize>, from: &mut Vec<isize>, to: &mut Vec<is
 }
 
 /// A tensor of `shape` with the elements of a view of `x`.
-pub fn read_view(x: &Tensor, view: View, shape: &[usize]) -> Result<Tensor> {
+pub(crate) fn read_view(x: &Tensor, view: View, shape: &[usize]) -> Result<Tensor> {
     let mut data = zeroed(x.dtype, shape)?;
     copy(shape, x.dtype.size(), (&x.data, view), (&mut data, View::whole(shape)));
     Ok(Tensor::new(x.dtype, shape.to_vec(), Bytes::from(data)))
 }
 
-pub fn transpose(x: &Tensor, perm: &[usize], shape: &[usize]) -> Result<Tensor> {
+pub(crate) fn transpose(x: &Tensor, perm: &[usize], shape: &[usize]) -> Result<Tensor> {
     let strides = strides(&x.shape);
     read_view(x, View { offset: 0, strides: perm.iter().map(|&axis| strides[axis]).collect() }, shape)
 }
 
 /// Strides that read a tensor of shape `from` as if broadcast to `to`.
-pub fn broadcast_view(from: &[usize], to: &[usize]) -> View {
+pub(crate) fn broadcast_view(from: &[usize], to: &[usize]) -> View {
     let own = strides(from);
     let mut result = vec![0; to.len()];
     let lead = to.len() - from.len();
@@ -140,12 +140,12 @@ pub fn broadcast_view(from: &[usize], to: &[usize]) -> View {
 }
 
 /// `x` broadcast to `shape`; no copy where it has that shape.
-pub fn expand(x: &Tensor, shape: &[usize]) -> Result<Tensor> {
+pub(crate) fn expand(x: &Tensor, shape: &[usize]) -> Result<Tensor> {
     if x.shape == shape { Ok(x.clone()) } else { read_view(x, broadcast_view(&x.shape, shape), shape) }
 }
 
 /// `starts` and `steps` have been checked: each index they reach lies inside `x`.
-pub fn slice(x: &Tensor, starts: &[i64], steps: &[i64], shape: &[usize]) -> Result<Tensor> {
+pub(crate) fn slice(x: &Tensor, starts: &[i64], steps: &[i64], shape: &[usize]) -> Result<Tensor> {
     if shape.contains(&0) {
         return Ok(Tensor::new(x.dtype, shape.to_vec(), Bytes::new()));
     }
@@ -156,7 +156,7 @@ pub fn slice(x: &Tensor, starts: &[i64], steps: &[i64], shape: &[usize]) -> Resu
     read_view(x, View { offset, strides: (0..own.len()).map(step).collect() }, shape)
 }
 
-pub fn window(
+pub(crate) fn window(
     x: &Tensor,
     first: usize,
     strides_of: &[usize],
@@ -181,7 +181,7 @@ pub fn window(
     read_view(x, View { offset: 0, strides: all }, shape)
 }
 
-pub fn pad(x: &Tensor, fill: &Tensor, lo: &[i64], shape: &[usize]) -> Result<Tensor> {
+pub(crate) fn pad(x: &Tensor, fill: &Tensor, lo: &[i64], shape: &[usize]) -> Result<Tensor> {
     let mut data = zeroed(x.dtype, shape)?;
     if fill.data.iter().any(|&byte| byte != 0) {
         data.chunks_exact_mut(x.dtype.size()).for_each(|element| element.copy_from_slice(&fill.data));
@@ -192,7 +192,7 @@ pub fn pad(x: &Tensor, fill: &Tensor, lo: &[i64], shape: &[usize]) -> Result<Ten
     Ok(Tensor::new(x.dtype, shape.to_vec(), Bytes::from(data)))
 }
 
-pub fn concat(inputs: &[&Tensor], axis: usize, shape: &[usize]) -> Result<Tensor> {
+pub(crate) fn concat(inputs: &[&Tensor], axis: usize, shape: &[usize]) -> Result<Tensor> {
     let dtype = inputs[0].dtype;
     let mut data = zeroed(dtype, shape)?;
     let mut view = View::whole(shape);
@@ -204,7 +204,7 @@ pub fn concat(inputs: &[&Tensor], axis: usize, shape: &[usize]) -> Result<Tensor
 }
 
 /// `state` with `new` in place of its elements from `at` on along `axis`, where they lie in panels of `panel`.
-pub fn append(
+pub(crate) fn append(
     state: &Tensor,
     new: &Tensor,
     (axis, at): (usize, i64),
@@ -236,7 +236,7 @@ pub fn append(
 }
 
 /// What lies in panels along `axis` without them.
-pub fn from_panels(state: &Tensor, axis: usize) -> Result<Tensor> {
+pub(crate) fn from_panels(state: &Tensor, axis: usize) -> Result<Tensor> {
     let last = state.shape.len() - 1;
     let mut perm: Vec<usize> = (0..last).collect();
     perm.insert(axis + 1, last);
@@ -248,7 +248,7 @@ pub fn from_panels(state: &Tensor, axis: usize) -> Result<Tensor> {
 }
 
 /// `[batch.., k.., n] -> [batch.., ceil(n/nr), k.., nr]`
-pub fn pack(x: &Tensor, batch: usize, nr: usize, shape: &[usize]) -> Result<Tensor> {
+pub(crate) fn pack(x: &Tensor, batch: usize, nr: usize, shape: &[usize]) -> Result<Tensor> {
     let mut data = zeroed(x.dtype, shape)?;
     let (lead, rest) = x.shape.split_at(batch);
     let (n, inner) = rest.split_last().map_or((1, rest), |(n, inner)| (*n, inner));

@@ -72,7 +72,7 @@ fn identity<W: Accumulate>(function: ReduceFn, dtype: DType) -> Result<(W, super
 }
 
 /// `shape` is `x`'s with 1 on the reduced axes.
-pub fn reduce(function: ReduceFn, x: &Tensor, axes: &[usize], shape: &[usize]) -> Result<Tensor> {
+pub(super) fn reduce(function: ReduceFn, x: &Tensor, axes: &[usize], shape: &[usize]) -> Result<Tensor> {
     with_wide_lane!(x.dtype, function.name(), lane => reduce_in(lane, function, x, axes, shape))
 }
 
@@ -114,7 +114,7 @@ fn split(shape: &[usize], axis: usize) -> (usize, usize, usize) {
 }
 
 /// Index of the extreme element, 0 if there is none. A NaN counts as the extreme, as in NumPy.
-pub fn arg_reduce(x: &Tensor, max: bool, axis: usize, last: bool, shape: &[usize]) -> Result<Tensor> {
+pub(super) fn arg_reduce(x: &Tensor, max: bool, axis: usize, last: bool, shape: &[usize]) -> Result<Tensor> {
     with_wide_lane!(x.dtype, "argreduce", lane => arg_reduce_in(lane, x, max, axis, last, shape))
 }
 
@@ -156,7 +156,7 @@ fn arg_reduce_in<W: Work>(
     Ok(Tensor::from_slice(shape, &result))
 }
 
-pub fn cumulate(
+pub(super) fn cumulate(
     function: ReduceFn,
     x: &Tensor,
     axis: usize,
@@ -222,7 +222,7 @@ fn in_place(panels: &Tensor, order: &Tensor) -> Tensor {
 }
 
 /// `shape` is the inferred result `[batch.., m.., n]`.
-pub fn contract(
+pub(super) fn contract(
     inputs: &[&Tensor],
     batch: usize,
     m: usize,

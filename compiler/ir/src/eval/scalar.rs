@@ -7,11 +7,11 @@
 use super::erf::erf;
 use crate::scalar::{self, BinaryFn, CompareFn, UnaryFn};
 
-pub type Unary<W> = fn(W) -> W;
-pub type Binary<W> = fn(W, W, u32) -> W;
+pub(super) type Unary<W> = fn(W) -> W;
+pub(super) type Binary<W> = fn(W, W, u32) -> W;
 
 /// What arithmetic on elements needs of a type.
-pub trait Work: Copy + PartialOrd + 'static {
+pub(super) trait Work: Copy + PartialOrd + 'static {
     fn unary(function: UnaryFn) -> Option<Unary<Self>>;
     fn binary(function: BinaryFn) -> Option<Binary<Self>>;
 
@@ -236,7 +236,7 @@ impl Work for bool {
 }
 
 /// The float classification functions, on any float widened to f64.
-pub fn classify(function: UnaryFn) -> Option<fn(f64) -> bool> {
+pub(super) fn classify(function: UnaryFn) -> Option<fn(f64) -> bool> {
     match function {
         UnaryFn::IsNan => Some(|x| x.is_nan()),
         UnaryFn::IsPosInf => Some(|x| x == f64::INFINITY),

@@ -12,7 +12,7 @@ use crate::graph::{DType, Tensor};
 
 /// The first `take` elements along `axis` in order, and their indices. Inference has checked the axis and that there
 /// are that many.
-pub fn sort(x: &Tensor, axis: usize, descending: bool, take: i64) -> Result<Vec<Tensor>> {
+pub(super) fn sort(x: &Tensor, axis: usize, descending: bool, take: i64) -> Result<Vec<Tensor>> {
     let up = |order: Ordering| if descending { order.reverse() } else { order };
     if let Some(lane) = Lane::f64(x.dtype) {
         let values: Vec<f64> = lane.read(x).collect();

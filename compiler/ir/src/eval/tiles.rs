@@ -6,7 +6,7 @@ use super::movement::{View, Walk};
 const SIDE: usize = 32;
 
 /// Copies `shape` elements of `size` bytes from one view to another. No axis is empty, and every element lies inside.
-pub fn copy(shape: &[usize], size: usize, from: (&[u8], View), to: (&mut [u8], View)) {
+pub(super) fn copy(shape: &[usize], size: usize, from: (&[u8], View), to: (&mut [u8], View)) {
     let ((source, mut from), (target, mut to)) = (from, to);
     let mut shape = shape.to_vec();
     let mut width = size;

@@ -23,7 +23,7 @@ fn both_sides(matrix: &Matrix, x: &[f64]) -> Vec<f64> {
 }
 
 /// `[n, h, w, c] -> [n, th, tw, (tile+2)^2, c]`, see `Op::WinogradInput`.
-pub fn input(x: &Tensor, tile: usize, shape: &[usize]) -> Result<Tensor> {
+pub(super) fn input(x: &Tensor, tile: usize, shape: &[usize]) -> Result<Tensor> {
     let (Some(to), Some(matrices)) = (of_input(x.dtype), matrices(tile, x.dtype.is_float())) else {
         return internal(format!("a Winograd transform of {} in tiles of {tile}", x.dtype));
     };
@@ -52,7 +52,7 @@ fn wide(x: &Tensor) -> Result<(Tensor, Lane<f64>)> {
 }
 
 /// `[(tile+2)^2, n, th, tw, c] -> [n, height, width, c]`, see `Op::WinogradOutput`.
-pub fn output(m: &Tensor, tile: usize, shape: &[usize]) -> Result<Tensor> {
+pub(super) fn output(m: &Tensor, tile: usize, shape: &[usize]) -> Result<Tensor> {
     let Some(matrices) = matrices(tile, m.dtype.is_float()) else {
         return internal(format!("a Winograd transform of {} in tiles of {tile}", m.dtype));
     };

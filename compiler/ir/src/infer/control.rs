@@ -6,7 +6,7 @@ use crate::graph::op::Shapes;
 use crate::graph::{DType, Graph, Op, TensorType};
 
 /// Results of an [`Op::Scan`]: final states, then stacked outputs.
-pub fn scan(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
+pub(super) fn scan(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
     let Op::Scan { body, trip, conditional, states, scans, reverse, shapes } = op else {
         return fail("a scan is needed");
     };
@@ -53,7 +53,11 @@ pub fn scan(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
 }
 
 /// Results of an [`Op::If`] of two bodies.
-pub fn choice(bodies: &[Graph; 2], inputs: &[&TensorType], shapes: &Shapes) -> Result<Vec<TensorType>> {
+pub(super) fn choice(
+    bodies: &[Graph; 2],
+    inputs: &[&TensorType],
+    shapes: &Shapes,
+) -> Result<Vec<TensorType>> {
     let Some((condition, captures)) = inputs.split_first() else { return fail("if without condition") };
     if !is_condition(condition) {
         return fail(format!("if of the condition {condition}"));

@@ -27,7 +27,7 @@ pub(super) struct Layout {
 
 impl Layout {
     /// Of the programs of an object, and the settings that they were compiled with.
-    pub fn new(settings: &str, programs: &[(&Graph, &Plan)]) -> Result<Layout> {
+    pub(super) fn new(settings: &str, programs: &[(&Graph, &Plan)]) -> Result<Layout> {
         let mut lines: Vec<(String, String)> =
             settings.lines().map(|line| (line.to_string(), "the options".to_string())).collect();
         for (graph, plan) in programs {

@@ -24,12 +24,12 @@ pub(super) struct Data {
 
 impl Data {
     /// Texts, and formats that fix their own byte order.
-    pub fn bytes(bytes: Bytes) -> Data {
+    pub(super) fn bytes(bytes: Bytes) -> Data {
         Data { bytes, width: 1 }
     }
 
     /// The elements of a tensor. An error for strings, which no section holds as tensors.
-    pub fn tensor(tensor: &Tensor) -> Result<Data> {
+    pub(super) fn tensor(tensor: &Tensor) -> Result<Data> {
         let width = match tensor.dtype {
             DType::Str => return Err(internal("a constant tensor of strings".into())),
             dtype => dtype.part().unwrap_or(dtype).size(),
@@ -38,22 +38,22 @@ impl Data {
     }
 
     /// The first bytes alone.
-    pub fn beginning(mut self, bytes: u64) -> Data {
+    pub(super) fn beginning(mut self, bytes: u64) -> Data {
         self.bytes.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
         self
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
 
     /// The bytes, little-endian, and the bytes of a number.
-    pub fn into_parts(self) -> (Bytes, usize) {
+    pub(super) fn into_parts(self) -> (Bytes, usize) {
         (self.bytes, self.width)
     }
 
     /// Writes the data as a target of this byte order reads them.
-    pub fn write(&self, order: Endianness, out: &mut impl Write) -> io::Result<()> {
+    pub(super) fn write(&self, order: Endianness, out: &mut impl Write) -> io::Result<()> {
         if order == Endianness::Little || self.width == 1 {
             return out.write_all(&self.bytes);
         }
@@ -67,7 +67,7 @@ impl Data {
     }
 
     /// The data as a target of this byte order reads them.
-    pub fn in_order(&self, order: Endianness) -> Vec<u8> {
+    pub(super) fn in_order(&self, order: Endianness) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.len());
         self.write(order, &mut out).expect("a vector takes all bytes");
         out
@@ -83,44 +83,44 @@ pub(super) struct Record {
 
 impl Record {
     /// Zeros.
-    pub fn new(order: Endianness, bytes: usize) -> Record {
+    pub(super) fn new(order: Endianness, bytes: usize) -> Record {
         Record { order, bytes: vec![0; bytes] }
     }
 
-    pub fn finish(self) -> Data {
+    pub(super) fn finish(self) -> Data {
         Data::bytes(self.bytes.into())
     }
 
     /// Where the next item starts, at a multiple of `align`.
-    pub fn start(&mut self, align: usize) -> i32 {
+    pub(super) fn start(&mut self, align: usize) -> i32 {
         self.bytes.resize(self.bytes.len().next_multiple_of(align), 0);
         self.bytes.len() as i32
     }
 
-    pub fn set(&mut self, at: usize, value: i32) {
+    pub(super) fn set(&mut self, at: usize, value: i32) {
         self.bytes[at..at + 4].copy_from_slice(&ordered(self.order, value.to_le_bytes()));
     }
 
-    pub fn set_long(&mut self, at: usize, value: i64) {
+    pub(super) fn set_long(&mut self, at: usize, value: i64) {
         self.bytes[at..at + 8].copy_from_slice(&ordered(self.order, value.to_le_bytes()));
     }
 
     /// A zero-terminated string; it ends at its first zero.
-    pub fn string(&mut self, text: &str) -> i32 {
+    pub(super) fn string(&mut self, text: &str) -> i32 {
         let at = self.start(1);
         self.bytes.extend(text.bytes().take_while(|&byte| byte != 0));
         self.bytes.push(0);
         at
     }
 
-    pub fn ints(&mut self, values: &[i32]) -> i32 {
+    pub(super) fn ints(&mut self, values: &[i32]) -> i32 {
         let at = self.start(4);
         let order = self.order;
         self.bytes.extend(values.iter().flat_map(|&value| ordered(order, value.to_le_bytes())));
         at
     }
 
-    pub fn longs(&mut self, values: &[i64]) -> i32 {
+    pub(super) fn longs(&mut self, values: &[i64]) -> i32 {
         let at = self.start(8);
         let order = self.order;
         self.bytes.extend(values.iter().flat_map(|&value| ordered(order, value.to_le_bytes())));

@@ -22,12 +22,12 @@ pub(super) struct Code<'a> {
 }
 
 impl<'a> Code<'a> {
-    pub fn new(b: FunctionBuilder<'a>, unit: &'a mut Unit) -> Code<'a> {
+    pub(super) fn new(b: FunctionBuilder<'a>, unit: &'a mut Unit) -> Code<'a> {
         Code { b, unit, functions: HashMap::new(), data: HashMap::new() }
     }
 
     /// Ends the function; gives the functions that it calls or hands to others to call.
-    pub fn finish(mut self) -> Vec<FuncId> {
+    pub(super) fn finish(mut self) -> Vec<FuncId> {
         self.b.seal_all_blocks();
         let config = self.unit.isa.frontend_config();
         self.b.finalize(config);
@@ -35,29 +35,29 @@ impl<'a> Code<'a> {
     }
 
     /// Parameters of the function; called while the entry block is current.
-    pub fn params(&mut self) -> Vec<Value> {
+    pub(super) fn params(&mut self) -> Vec<Value> {
         let entry = self.b.current_block().expect("a block is current");
         self.b.block_params(entry).to_vec()
     }
 
-    pub fn int(&mut self, value: i64) -> Value {
+    pub(super) fn int(&mut self, value: i64) -> Value {
         self.b.ins().iconst(types::I64, value)
     }
 
-    pub fn int32(&mut self, value: i32) -> Value {
+    pub(super) fn int32(&mut self, value: i32) -> Value {
         self.b.ins().iconst(types::I32, i64::from(value))
     }
 
-    pub fn load(&mut self, ty: Type, base: Value, offset: i64) -> Value {
+    pub(super) fn load(&mut self, ty: Type, base: Value, offset: i64) -> Value {
         let (base, offset) = self.reach(base, offset);
         self.b.ins().load(ty, MemFlagsData::new().with_notrap(), base, offset)
     }
 
-    pub fn load64(&mut self, base: Value, offset: i64) -> Value {
+    pub(super) fn load64(&mut self, base: Value, offset: i64) -> Value {
         self.load(types::I64, base, offset)
     }
 
-    pub fn store(&mut self, value: Value, base: Value, offset: i64) {
+    pub(super) fn store(&mut self, value: Value, base: Value, offset: i64) {
         let (base, offset) = self.reach(base, offset);
         self.b.ins().store(MemFlagsData::new().with_notrap(), value, base, offset);
     }
@@ -70,22 +70,22 @@ impl<'a> Code<'a> {
         }
     }
 
-    pub fn add(&mut self, base: Value, offset: i64) -> Value {
+    pub(super) fn add(&mut self, base: Value, offset: i64) -> Value {
         if offset == 0 { base } else { self.b.ins().iadd_imm_s(base, offset) }
     }
 
     /// A stack slot of `bytes`, 16-byte aligned.
-    pub fn slot(&mut self, bytes: usize) -> StackSlot {
+    pub(super) fn slot(&mut self, bytes: usize) -> StackSlot {
         let size = u32::try_from(bytes.max(8)).unwrap_or(u32::MAX);
         self.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size, 4))
     }
 
-    pub fn slot_addr(&mut self, slot: StackSlot) -> Value {
+    pub(super) fn slot_addr(&mut self, slot: StackSlot) -> Value {
         self.b.ins().stack_addr(types::I64, slot, 0)
     }
 
     /// Address of a slot, which has at least `bytes` from now on.
-    pub fn slot_addr_of(&mut self, slot: StackSlot, bytes: usize) -> Value {
+    pub(super) fn slot_addr_of(&mut self, slot: StackSlot, bytes: usize) -> Value {
         let size = &mut self.b.func.sized_stack_slots[slot].size;
         *size = u32::try_from(bytes).unwrap_or(u32::MAX).max(*size);
         self.slot_addr(slot)
@@ -105,29 +105,34 @@ impl<'a> Code<'a> {
     }
 
     /// Calls a function of this object; gives its result.
-    pub fn call(&mut self, id: FuncId, args: &[Value]) -> Value {
+    pub(super) fn call(&mut self, id: FuncId, args: &[Value]) -> Value {
         self.call_extern(id, args).expect("the function has a result")
     }
 
     /// Calls a function; gives its result, if it has one.
-    pub fn call_extern(&mut self, id: FuncId, args: &[Value]) -> Option<Value> {
+    pub(super) fn call_extern(&mut self, id: FuncId, args: &[Value]) -> Option<Value> {
         let function = self.function(id);
         let call = self.b.ins().call(function, args);
         self.b.inst_results(call).first().copied()
     }
 
-    pub fn call_pointer(&mut self, signature: &Signature, pointer: Value, args: &[Value]) -> Option<Value> {
+    pub(super) fn call_pointer(
+        &mut self,
+        signature: &Signature,
+        pointer: Value,
+        args: &[Value],
+    ) -> Option<Value> {
         let signature = self.b.import_signature(signature.clone());
         let call = self.b.ins().call_indirect(signature, pointer, args);
         self.b.inst_results(call).first().copied()
     }
 
-    pub fn function_addr(&mut self, id: FuncId) -> Value {
+    pub(super) fn function_addr(&mut self, id: FuncId) -> Value {
         let function = self.function(id);
         self.b.ins().func_addr(types::I64, function)
     }
 
-    pub fn data_addr(&mut self, id: DataId, near: bool) -> Value {
+    pub(super) fn data_addr(&mut self, id: DataId, near: bool) -> Value {
         let data = match self.data.get(&id) {
             Some(&data) => data,
             None => {
@@ -140,37 +145,37 @@ impl<'a> Code<'a> {
     }
 
     /// Start of the weights; 0 in a model without.
-    pub fn weights_addr(&mut self) -> Value {
+    pub(super) fn weights_addr(&mut self) -> Value {
         match self.unit.weights_symbol() {
             Some((id, near)) => self.data_addr(id, near),
             None => self.int(0),
         }
     }
 
-    pub fn block(&mut self) -> Block {
+    pub(super) fn block(&mut self) -> Block {
         self.b.create_block()
     }
 
-    pub fn cold_block(&mut self) -> Block {
+    pub(super) fn cold_block(&mut self) -> Block {
         let block = self.b.create_block();
         self.b.set_cold_block(block);
         block
     }
 
-    pub fn jump(&mut self, to: Block, args: &[Value]) {
+    pub(super) fn jump(&mut self, to: Block, args: &[Value]) {
         let args: Vec<BlockArg> = args.iter().map(|&value| value.into()).collect();
         self.b.ins().jump(to, &args);
     }
 
-    pub fn branch(&mut self, condition: Value, then: Block, otherwise: Block) {
+    pub(super) fn branch(&mut self, condition: Value, then: Block, otherwise: Block) {
         self.b.ins().brif(condition, then, &[], otherwise, &[]);
     }
 
-    pub fn icmp(&mut self, cc: IntCC, a: Value, b: Value) -> Value {
+    pub(super) fn icmp(&mut self, cc: IntCC, a: Value, b: Value) -> Value {
         self.b.ins().icmp(cc, a, b)
     }
 
-    pub fn icmp_imm(&mut self, cc: IntCC, a: Value, b: i64) -> Value {
+    pub(super) fn icmp_imm(&mut self, cc: IntCC, a: Value, b: i64) -> Value {
         self.b.ins().icmp_imm_s(cc, a, b)
     }
 }

@@ -42,14 +42,14 @@ pub(super) struct Lines {
 
 impl Lines {
     /// The first line is that of functions which nothing else is known of.
-    pub fn new(model: &str, target: &str) -> Lines {
+    pub(super) fn new(model: &str, target: &str) -> Lines {
         let mut lines = Lines { text: String::new(), count: 0, functions: HashMap::new() };
         lines.line(&format!("{model}, compiled by onnxc {} for {target}", env!("CARGO_PKG_VERSION")));
         lines
     }
 
     /// Appends a line; gives its number.
-    pub fn line(&mut self, text: &str) -> u32 {
+    pub(super) fn line(&mut self, text: &str) -> u32 {
         self.text += printable(text).trim_end();
         self.text.push('\n');
         self.count += 1;

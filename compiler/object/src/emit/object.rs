@@ -126,7 +126,7 @@ pub(super) struct Finished {
 
 impl Unit {
     /// An empty object. Without `unwind` it has no records for unwinders where those of its system do without.
-    pub fn new(name: &str, target: &Target, unwind: bool) -> Result<Unit> {
+    pub(super) fn new(name: &str, target: &Target, unwind: bool) -> Result<Unit> {
         let isa = entry_isa(target).map_err(|error| Error::unsupported(Stage::Emit, error.message))?;
         let order = target.byte_order()?;
         let libcalls = cranelift_module::default_libcall_names();
@@ -162,13 +162,13 @@ impl Unit {
     }
 
     /// Names of what follows begin with this name, and the description is another one.
-    pub fn begin(&mut self, name: &str) {
+    pub(super) fn begin(&mut self, name: &str) {
         self.name = name.to_string();
         self.descriptor = None;
     }
 
     /// A signature of the target's C ABI.
-    pub fn signature(&self, params: &[Type], result: Option<Type>) -> Signature {
+    pub(super) fn signature(&self, params: &[Type], result: Option<Type>) -> Signature {
         let param = |ty: Type| match self.extends_integers && ty.bits() < 64 {
             // All integers of the ABI are signed.
             true => AbiParam::new(ty).sext(),
@@ -181,13 +181,13 @@ impl Unit {
     }
 
     /// Declares a local function `<model>.<name>`.
-    pub fn declare(&mut self, name: &str, signature: &Signature) -> Result<FuncId> {
+    pub(super) fn declare(&mut self, name: &str, signature: &Signature) -> Result<FuncId> {
         let name = format!("{}.{name}", self.name);
         self.module.declare_function(&name, Linkage::Local, signature).map_err(emit_error)
     }
 
     /// Builds the body of a declared function; it is compiled with others, by [`Unit::finish`] at the latest.
-    pub fn build(&mut self, id: FuncId, body: impl FnOnce(&mut Code<'_>) -> Result<()>) -> Result<()> {
+    pub(super) fn build(&mut self, id: FuncId, body: impl FnOnce(&mut Code<'_>) -> Result<()>) -> Result<()> {
         let signature = self.module.declarations().get_function_decl(id).signature.clone();
         let mut function = Function::with_name_signature(UserFuncName::user(0, id.as_u32()), signature);
         let mut context = FunctionBuilderContext::new();
@@ -205,12 +205,12 @@ impl Unit {
     }
 
     /// Notes a call from one function to another that its code does not show.
-    pub fn note_call(&mut self, from: FuncId, to: FuncId) {
+    pub(super) fn note_call(&mut self, from: FuncId, to: FuncId) {
         self.calls.entry(from).or_default().push(to);
     }
 
     /// Places machine code made elsewhere.
-    pub fn place(&mut self, id: FuncId, code: &MachineCode) -> Result<()> {
+    pub(super) fn place(&mut self, id: FuncId, code: &MachineCode) -> Result<()> {
         self.define(id, code, &[], vec![])
     }
 
@@ -248,7 +248,7 @@ impl Unit {
     }
 
     /// Adds the test of the processor, and the word that keeps its result.
-    pub fn define_level(&mut self, target: &Target, used: &BTreeSet<usize>) -> Result<()> {
+    pub(super) fn define_level(&mut self, target: &Target, used: &BTreeSet<usize>) -> Result<()> {
         let function = self.declare("level", &self.signature(&[], Some(types::I32)))?;
         let LevelCode { bytes, stack } = target.level_code(|level| used.contains(&level))?;
         // It leaves the stack as it is where unwinders ask for records.
@@ -264,12 +264,12 @@ impl Unit {
     }
 
     /// The test of the processor, in an object that needs one.
-    pub fn level(&self) -> Option<LevelTest> {
+    pub(super) fn level(&self) -> Option<LevelTest> {
         self.level
     }
 
     /// Offset of a message template in the text data.
-    pub fn text(&mut self, template: &str) -> i64 {
+    pub(super) fn text(&mut self, template: &str) -> i64 {
         if let Some(&offset) = self.text_offsets.get(template) {
             return offset;
         }
@@ -280,12 +280,12 @@ impl Unit {
         offset
     }
 
-    pub fn text_symbol(&self) -> DataId {
+    pub(super) fn text_symbol(&self) -> DataId {
         self.text_data
     }
 
     /// A function outside of the object, for the linker to find; in an object for programs without a C library, its own `memcpy`.
-    pub fn import(&mut self, function: &Extern) -> Result<FuncId> {
+    pub(super) fn import(&mut self, function: &Extern) -> Result<FuncId> {
         if let Some(&id) = self.imports.get(function.name) {
             return Ok(id);
         }
@@ -307,7 +307,7 @@ impl Unit {
     }
 
     /// A function of the user's own, for the linker to find.
-    pub fn import_external(&mut self, symbol: &str) -> Result<FuncId> {
+    pub(super) fn import_external(&mut self, symbol: &str) -> Result<FuncId> {
         if let Some(&id) = self.externals.get(symbol) {
             return Ok(id);
         }
@@ -323,7 +323,7 @@ impl Unit {
     }
 
     /// Fails where a function of the user's own has the name of one that the object gives.
-    pub fn check_externals(&self, globals: &[(String, FuncId)]) -> Result<()> {
+    pub(super) fn check_externals(&self, globals: &[(String, FuncId)]) -> Result<()> {
         match globals.iter().find(|(name, _)| self.externals.contains_key(name)) {
             Some((name, _)) => Err(taken(name)),
             None => Ok(()),
@@ -331,7 +331,7 @@ impl Unit {
     }
 
     /// Reserves the weights' symbol. The contents come when the object is written.
-    pub fn declare_weights(&mut self, bytes: u64) -> Result<()> {
+    pub(super) fn declare_weights(&mut self, bytes: u64) -> Result<()> {
         if bytes > 0 {
             let large = self.is_large(bytes);
             if large && self.isa.triple().binary_format != target_lexicon::BinaryFormat::Elf {
@@ -353,11 +353,11 @@ impl Unit {
     }
 
     /// The data behind the weights' symbol, and whether code reaches it directly.
-    pub fn weights_symbol(&self) -> Option<(DataId, bool)> {
+    pub(super) fn weights_symbol(&self) -> Option<(DataId, bool)> {
         self.weights.map(|(id, bytes)| (id, !self.is_large(bytes)))
     }
 
-    pub fn descriptor_symbol(&mut self) -> Result<DataId> {
+    pub(super) fn descriptor_symbol(&mut self) -> Result<DataId> {
         if let Some(id) = self.descriptor {
             return Ok(id);
         }
@@ -369,7 +369,7 @@ impl Unit {
 
     /// Compiles what was built, places all data, exports `globals` (global name, local function), writes the links of the
     /// descriptions and line tables.
-    pub fn finish(
+    pub(super) fn finish(
         mut self,
         described: &[Described],
         globals: &[(String, FuncId)],

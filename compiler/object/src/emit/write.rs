@@ -41,7 +41,7 @@ pub(super) struct Symbols<'p> {
 
 impl<'p> Symbols<'p> {
     /// Declares the functions of a program.
-    pub fn new(
+    pub(super) fn new(
         unit: &mut Unit,
         program: &'p Program,
         kernels: KernelFunctions,
@@ -58,7 +58,7 @@ impl<'p> Symbols<'p> {
     }
 
     /// Writes all functions.
-    pub fn write(&self, unit: &mut Unit) -> Result<()> {
+    pub(super) fn write(&self, unit: &mut Unit) -> Result<()> {
         for (id, function) in &self.program.functions {
             unit.build(self.functions[id], |code| Writer::new(code, self, function).run())?;
         }

@@ -17,14 +17,14 @@
 
 /// One agreement.
 #[derive(Debug)]
-pub struct Agreement<'t> {
+pub(super) struct Agreement<'t> {
     pub guards: Vec<Guard<'t>>,
     pub claim: Claim<'t>,
 }
 
 /// When a claim holds.
 #[derive(Debug)]
-pub enum Guard<'t> {
+pub(super) enum Guard<'t> {
     /// An attribute has a value, or an optional input is given: or neither, where not `wanted`.
     Given { name: &'t str, wanted: bool },
     /// An attribute is `value`, or is not.
@@ -32,7 +32,7 @@ pub enum Guard<'t> {
 }
 
 #[derive(Debug)]
-pub enum Claim<'t> {
+pub(super) enum Claim<'t> {
     /// The shape of an input is the first of these that has its rank.
     Shape {
         input: &'t str,
@@ -51,13 +51,13 @@ pub enum Claim<'t> {
 }
 
 #[derive(Debug)]
-pub enum Operand<'t> {
+pub(super) enum Operand<'t> {
     Name(&'t str),
     Shape(Vec<Term<'t>>),
 }
 
 #[derive(Debug)]
-pub enum Term<'t> {
+pub(super) enum Term<'t> {
     Any,
     Run {
         name: Option<&'t str>,
@@ -68,7 +68,7 @@ pub enum Term<'t> {
 }
 
 #[derive(Debug)]
-pub enum Expr<'t> {
+pub(super) enum Expr<'t> {
     Number(i64),
     Name(&'t str),
     Rank(&'t str),
@@ -79,7 +79,7 @@ pub enum Expr<'t> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Operator {
+pub(super) enum Operator {
     Add,
     Sub,
     Mul,
@@ -92,7 +92,7 @@ pub enum Operator {
 }
 
 /// Reads an agreement; the error says where the text ends to be one. Texts are those of the operator table.
-pub fn parse(text: &str) -> Result<Agreement<'_>, String> {
+pub(super) fn parse(text: &str) -> Result<Agreement<'_>, String> {
     let mut reader = Reader { text, at: 0 };
     let agreement = reader.agreement()?;
     match reader.peek() {

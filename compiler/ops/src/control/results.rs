@@ -6,7 +6,7 @@ use crate::item::{ItemType, Layout, columns, from_columns};
 use crate::row::*;
 
 /// The results of a body with their types.
-pub fn results_of(body: &Body) -> Vec<ItemType> {
+pub(super) fn results_of(body: &Body) -> Vec<ItemType> {
     let values: Vec<ValueId> = body.graph.outputs.iter().map(|(_, value)| *value).collect();
     let typed = |item: Item| ItemType {
         layout: item.layout(),
@@ -22,7 +22,7 @@ fn ranks_of(body: &Body) -> Vec<Option<usize>> {
 }
 
 /// Whether the results have the ranks that the model declares.
-pub fn has_declared_ranks(cx: &NodeCx<'_, '_>, body: &Body) -> bool {
+pub(super) fn has_declared_ranks(cx: &NodeCx<'_, '_>, body: &Body) -> bool {
     let fits = |(at, rank): (usize, Option<usize>)| match (rank, cx.declared_rank(at)) {
         (Some(rank), Some(declared)) => rank == declared,
         _ => true,
@@ -31,7 +31,7 @@ pub fn has_declared_ranks(cx: &NodeCx<'_, '_>, body: &Body) -> bool {
 }
 
 /// Whether the tensors that two bodies give with unlike ranks may be handed on so.
-pub fn may_differ_in_rank(cx: &NodeCx<'_, '_>, [a, b]: &[Body; 2]) -> bool {
+pub(super) fn may_differ_in_rank(cx: &NodeCx<'_, '_>, [a, b]: &[Body; 2]) -> bool {
     let rank = |ty: &ItemType| (ty.layout == Layout::Tensor).then(|| ty.columns[0].rank());
     let (a, b) = (results_of(a), results_of(b));
     let mut pairs = a.iter().zip(&b).enumerate();
@@ -42,12 +42,16 @@ pub fn may_differ_in_rank(cx: &NodeCx<'_, '_>, [a, b]: &[Body; 2]) -> bool {
 }
 
 /// Whether tensors that two bodies give have equal ranks.
-pub fn same_ranks([a, b]: &[Body; 2]) -> bool {
+pub(super) fn same_ranks([a, b]: &[Body; 2]) -> bool {
     ranks_of(a).iter().zip(ranks_of(b)).all(|(a, b)| *a == b)
 }
 
 /// Lets two bodies give the same columns.
-pub fn same_layouts(cx: &mut NodeCx<'_, '_>, bodies: &mut [Body; 2], outer: usize) -> Result<Vec<Layout>> {
+pub(super) fn same_layouts(
+    cx: &mut NodeCx<'_, '_>,
+    bodies: &mut [Body; 2],
+    outer: usize,
+) -> Result<Vec<Layout>> {
     let [then, otherwise] = [0, 1].map(|which| results_of(&bodies[which]));
     let stays = |dim: &Dim| is_outer(dim, outer);
     let mut types = vec![];
@@ -67,12 +71,17 @@ pub fn same_layouts(cx: &mut NodeCx<'_, '_>, bodies: &mut [Body; 2], outer: usiz
 }
 
 /// An error that concerns a result.
-pub fn of_output(at: usize, error: Error) -> Error {
+pub(super) fn of_output(at: usize, error: Error) -> Error {
     error.reworded(|message| format!("output {at}: {message}"))
 }
 
 /// Converts the results of a body, from number `first` on, to types that can hold them.
-pub fn give_types(cx: &mut NodeCx<'_, '_>, body: &mut Body, first: usize, types: &[ItemType]) -> Result<()> {
+pub(super) fn give_types(
+    cx: &mut NodeCx<'_, '_>,
+    body: &mut Body,
+    first: usize,
+    types: &[ItemType],
+) -> Result<()> {
     let values: Vec<ValueId> = body.graph.outputs.iter().map(|(_, value)| *value).collect();
     let items = from_columns(&body.results, &values);
     let fits = |(item, ty): (&Item, &ItemType)| item.layout() == ty.layout;

@@ -68,7 +68,7 @@ fn following(b: &mut Builder<'_>, block: ValueId) -> Result<ValueId> {
 }
 
 /// `count` numbers below 1 in f64, of 53 bits, each of two words.
-pub fn below_one(b: &mut Builder<'_>, seed: u32, count: Dim) -> Result<ValueId> {
+pub(super) fn below_one(b: &mut Builder<'_>, seed: u32, count: Dim) -> Result<ValueId> {
     let blocks = (count.clone() + count.clone()).ceil_div(&Dim::from(BLOCK));
     let Some(trip) = blocks else { return malformed(format!("random numbers for {count} elements")) };
     let start = b.i64s(&seeded(seed));

@@ -12,7 +12,7 @@ use onnxc_ir::graph::{Op, RhsLayout};
 const FIRST: usize = 8;
 
 /// A memory for one direction, as the values that a step needs. `D` is the size of an element, `K` that of what is compared.
-pub struct Memory {
+pub(super) struct Memory {
     /// In this order: weights `[A, 4 * H]` of what is seen, keys `[B, M, K]`, elements `[B, M, D]`, weights of the state `[H, K]`
     /// and of the sum `[K]`, and the optional ones.
     pub values: Vec<ValueId>,
@@ -25,7 +25,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub fn new(cx: &mut NodeCx<'_, '_>, layer: &Layer, direction: usize) -> Result<Memory> {
+    pub(super) fn new(cx: &mut NodeCx<'_, '_>, layer: &Layer, direction: usize) -> Result<Memory> {
         let w = cx.input(1)?;
         let [queries, keys, sums, memory] =
             [cx.input(FIRST)?, cx.input(FIRST + 1)?, cx.input(FIRST + 2)?, cx.input(FIRST + 3)?];
@@ -59,7 +59,7 @@ impl Memory {
     }
 
     /// What a state sees, `[B, A]`; `values` are those of the memory in the body.
-    pub fn seen(&self, b: &mut Builder<'_>, values: &[ValueId], state: ValueId) -> Result<ValueId> {
+    pub(super) fn seen(&self, b: &mut Builder<'_>, values: &[ValueId], state: ValueId) -> Result<ValueId> {
         let [_, keys, memory, queries, sums] = [0, 1, 2, 3, 4].map(|at| values[at]);
         let query = b.matmul(state, queries)?;
         let query = b.unsqueeze(query, &[1])?;

@@ -17,14 +17,14 @@ use onnxc_ir::graph::{DOT_DEPTH, DType, Dim, Graph, MapFn, Node, NodeId, Op, Rhs
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 /// An i32 tensor is `value - zero`.
-pub struct Bytes {
+pub(crate) struct Bytes {
     /// Of u8 or i8.
     pub value: ValueId,
     /// A scalar of i32; zero where there is none.
     pub zero: Option<ValueId>,
 }
 
-pub fn in_bytes(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Option<ValueId>> {
+pub(super) fn in_bytes(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Option<ValueId>> {
     let Node { op: Op::Contract { batch, m, k, rhs: RhsLayout::Plain }, inputs, outputs, .. } =
         &b.graph.nodes[id]
     else {
@@ -82,7 +82,7 @@ pub fn in_bytes(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Opti
 }
 
 /// A product less what the zero point of its left-hand side adds: that times the sums of the columns of the right-hand side.
-pub fn less_columns(
+pub(crate) fn less_columns(
     b: &mut Builder,
     product: ValueId,
     rhs: ValueId,
@@ -131,7 +131,7 @@ fn sums(b: &mut Builder, value: ValueId, axes: std::ops::Range<usize>) -> Result
 }
 
 /// An i32 tensor as bytes of type `wanted`, or of either, moved as it is, and what they are more than it.
-pub fn bytes(
+pub(crate) fn bytes(
     b: &mut Builder,
     value: ValueId,
     wanted: Option<DType>,
@@ -253,13 +253,13 @@ fn shifted_before(
 }
 
 /// Floats that are quantized to bytes: `min(max(rounded + zero, least), most)`, where `rounded` is a whole number.
-pub struct Quantized {
+pub(super) struct Quantized {
     pub rounded: ValueId,
     pub zero: f64,
 }
 
 impl Quantized {
-    pub fn of(graph: &Graph, value: ValueId) -> Option<Quantized> {
+    pub(super) fn of(graph: &Graph, value: ValueId) -> Option<Quantized> {
         let range = Range::of(graph.ty(value).dtype)?;
         let Some((Op::Map(MapFn::Cast { .. }), &[clamped])) = operation(graph, value) else { return None };
         if graph.ty(clamped).dtype != DType::F32 {
@@ -280,7 +280,7 @@ impl Quantized {
 
     /// Bytes of type `to` that are all greater by `shift`: the bounds are, too, so that nothing is shifted after. What NaN becomes
     /// is not specified.
-    pub fn shifted_to(&self, b: &mut Builder, to: DType, shift: f64) -> Result<Option<ValueId>> {
+    pub(super) fn shifted_to(&self, b: &mut Builder, to: DType, shift: f64) -> Result<Option<ValueId>> {
         let Some(range) = Range::of(to) else { return Ok(None) };
         let mut moved = match self.zero + shift {
             0.0 => self.rounded,

@@ -23,9 +23,9 @@ const MOST_PARTS: u64 = 64;
 /// Integers that are added to a sum one after the other, and views in between.
 const MOST_STEPS: usize = 8;
 /// Parts of all sums of a graph together, so that a small model does not become a large one.
-pub const MOST_OF_ALL: u64 = 4096;
+pub(super) const MOST_OF_ALL: u64 = 4096;
 
-pub fn in_floats(b: &mut Builder, id: NodeId, left: &mut u64) -> Result<Option<ValueId>> {
+pub(super) fn in_floats(b: &mut Builder, id: NodeId, left: &mut u64) -> Result<Option<ValueId>> {
     let Node { op: Op::Contract { batch, m, k, rhs: RhsLayout::Plain }, inputs, outputs, .. } =
         &b.graph.nodes[id]
     else {
@@ -74,7 +74,7 @@ fn in_quads(shape: &[Dim], axes: &[usize], weights: Range) -> bool {
 
 /// Sums over a map multiplication, as depthwise convolutions are. Those of bytes read them as they are: what their zero
 /// point adds is the same for all sums of the same weights. Where kernels multiply halves they stay integers.
-pub fn depthwise(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Option<ValueId>> {
+pub(super) fn depthwise(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Option<ValueId>> {
     let node = &b.graph.nodes[id];
     let (product, output) = (node.inputs.first().copied(), node.outputs[0]);
     let (Some(product), Some(([x, weights], axes))) = (product, sum_of_products(b.graph, node)) else {
@@ -111,7 +111,7 @@ pub fn depthwise(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Opt
 }
 
 /// A conversion to f32 of integers that were sums of floats before: neither conversion is of use.
-pub fn back(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+pub(super) fn back(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     let Node { op: Op::Map(MapFn::Cast { to: DType::F32, .. }), inputs, .. } = &b.graph.nodes[id] else {
         return Ok(None);
     };

@@ -6,15 +6,15 @@ mod floats;
 mod range;
 mod twins;
 
-pub use bytes::{Bytes, bytes, less_columns};
-pub use range::{LOOKS, Range, range};
+pub(crate) use bytes::{Bytes, bytes, less_columns};
+pub(crate) use range::{LOOKS, Range, range};
 
 use crate::Options;
 use crate::rewrite::{bodies, rewrite};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{DType, Graph};
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     rewrite(graph, |b, id| bytes::in_bytes(b, id, &options.pack))?;
     twins::run(graph, if options.pack.signed_bytes { DType::I8 } else { DType::U8 })?;
     let mut left = floats::MOST_OF_ALL;

@@ -6,21 +6,21 @@ use onnxc_ir::interp;
 use onnxc_ir::scalar::{BinaryFn, ReduceFn};
 
 /// A range within which i32 arithmetic is exact by far, and that of f32 is.
-pub const EXACT: u64 = 1 << 24;
+pub(super) const EXACT: u64 = 1 << 24;
 /// Values that are looked at for the range of an operand.
-pub const LOOKS: usize = 64;
+pub(crate) const LOOKS: usize = 64;
 /// Bytes of a constant from which on its elements are not looked at.
 const MANY: usize = 1 << 16;
 
 /// What integers lie between.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Range {
+pub(crate) struct Range {
     pub least: i64,
     pub most: i64,
 }
 
 impl Range {
-    pub fn of(dtype: DType) -> Option<Range> {
+    pub(crate) fn of(dtype: DType) -> Option<Range> {
         let (least, most) = match dtype {
             DType::Bool => (0, 1),
             _ if !dtype.is_int() || dtype.bits() > 16 => return None,
@@ -31,11 +31,11 @@ impl Range {
     }
 
     /// The greatest magnitude.
-    pub fn largest(self) -> u64 {
+    pub(crate) fn largest(self) -> u64 {
         self.least.unsigned_abs().max(self.most.unsigned_abs())
     }
 
-    pub fn or(self, other: Range) -> Range {
+    pub(crate) fn or(self, other: Range) -> Range {
         Range { least: self.least.min(other.least), most: self.most.max(other.most) }
     }
 
@@ -65,7 +65,7 @@ impl Range {
 }
 
 /// The range of the elements of an integer tensor, derived from its type, constants, conversions, sums and movements.
-pub fn range(graph: &Graph, value: ValueId, looks: &mut usize) -> Option<Range> {
+pub(crate) fn range(graph: &Graph, value: ValueId, looks: &mut usize) -> Option<Range> {
     let dtype = graph.ty(value).dtype;
     let known = Range::of(dtype);
     if *looks == 0 {

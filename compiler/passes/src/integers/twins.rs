@@ -14,7 +14,7 @@ use onnxc_ir::graph::{DType, Graph, MapFn, Op, ValueId};
 use onnxc_ir::scalar::BinaryFn;
 
 /// `wanted` is the type of bytes that products take.
-pub fn run(graph: &mut Graph, wanted: DType) -> Result<()> {
+pub(super) fn run(graph: &mut Graph, wanted: DType) -> Result<()> {
     let (other, shift) = match wanted {
         DType::U8 => (DType::I8, 128.0),
         _ => (DType::U8, -128.0),

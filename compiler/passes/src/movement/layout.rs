@@ -42,7 +42,7 @@ fn transpose_weight(shape: &[Dim], perm: &[usize], bytes: i64) -> i64 {
 }
 
 /// Cost of all transposes of a graph.
-pub fn transpose_cost(graph: &Graph) -> i64 {
+pub(super) fn transpose_cost(graph: &Graph) -> i64 {
     let cost = |&id: &NodeId| match &graph.nodes[id].op {
         Op::Transpose { perm } => {
             let ty = graph.ty(graph.nodes[id].inputs[0]);
@@ -132,7 +132,7 @@ fn is_flexible(op: &Op) -> bool {
 }
 
 /// Chooses layouts for the whole graph and rebuilds it accordingly.
-pub fn assign(graph: &mut Graph) -> Result<()> {
+pub(super) fn assign(graph: &mut Graph) -> Result<()> {
     let wants = demands(graph);
     let old = std::mem::take(&mut graph.order);
     let mut walk = Walk { graph, forms: HashMap::new(), wants };

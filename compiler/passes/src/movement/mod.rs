@@ -17,7 +17,7 @@ use onnxc_ir::graph::Graph;
 /// Rounds of both steps; one is enough for most models.
 const ROUNDS: usize = 3;
 
-pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     simplify_all(graph)?;
     for _ in 0..ROUNDS {
         let before = layout::transpose_cost(graph);

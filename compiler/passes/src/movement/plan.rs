@@ -10,10 +10,10 @@ use crate::rewrite::{is_one, reshape_groups};
 use onnxc_ir::graph::{Dim, Op, TensorType, inverse};
 
 /// A permutation of a value's axes: axis `i` of the value is axis `layout[i]` of the base.
-pub type Layout = Vec<usize>;
+pub(super) type Layout = Vec<usize>;
 
 /// The shape of the base of a value of `shape`.
-pub fn base_shape(shape: &[Dim], layout: &[usize]) -> Vec<Dim> {
+pub(super) fn base_shape(shape: &[Dim], layout: &[usize]) -> Vec<Dim> {
     inverse(layout).iter().map(|&axis| shape[axis].clone()).collect()
 }
 
@@ -22,19 +22,19 @@ fn permuted<T: Clone>(values: &[T], layout: &[usize]) -> Vec<T> {
     inverse(layout).iter().map(|&axis| values[axis].clone()).collect()
 }
 
-pub fn identity(rank: usize) -> Layout {
+pub(super) fn identity(rank: usize) -> Layout {
     (0..rank).collect()
 }
 
 /// The layout of a value of rank `layout.len()` with leading axes of size 1 added up to `rank`.
-pub fn extended(layout: &[usize], rank: usize) -> Layout {
+pub(super) fn extended(layout: &[usize], rank: usize) -> Layout {
     let lead = rank - layout.len();
     (0..lead).chain(layout.iter().map(|&axis| axis + lead)).collect()
 }
 
 /// The operation and the operand layouts that give the result in layout `to`. An operand layout of
 /// greater rank than the operand is that of the operand with leading axes of size 1.
-pub fn relayout(
+pub(super) fn relayout(
     op: &Op,
     inputs: &[&TensorType],
     result: &TensorType,
@@ -95,7 +95,7 @@ pub fn relayout(
 
 /// The result layout that operand `which` in layout `from` suggests: the one in which the operation runs on
 /// the operand's base, where there is one, or at least needs less to be moved.
-pub fn propagate(
+pub(super) fn propagate(
     op: &Op,
     inputs: &[&TensorType],
     result: &TensorType,

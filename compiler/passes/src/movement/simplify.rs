@@ -9,7 +9,7 @@ use onnxc_ir::graph::{Dim, Node, NodeId, Op, RhsLayout, ValueId, inverse};
 use onnxc_ir::infer::{broadcast_shapes, infer};
 
 /// What the node should be, if something simpler.
-pub fn node(b: &mut Builder, id: NodeId, uses: &Uses) -> Result<Option<ValueId>> {
+pub(super) fn node(b: &mut Builder, id: NodeId, uses: &Uses) -> Result<Option<ValueId>> {
     if b.graph.nodes[id].op.is_hosted() {
         return Ok(None);
     }
@@ -66,7 +66,7 @@ fn transpose(b: &mut Builder, x: ValueId, perm: &[usize]) -> Result<Option<Value
 
 /// A transpose that moves only axes of size 1 is a reshape. Done last: a transpose cancels another one
 /// across what lies between, a reshape does not.
-pub fn unit_transpose(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+pub(super) fn unit_transpose(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     let Node { op: Op::Transpose { perm }, inputs, .. } = &b.graph.nodes[id] else { return Ok(None) };
     let (x, perm) = (inputs[0], perm.clone());
     if !moves_only_ones(&b.ty(x).shape, &perm) {

@@ -14,7 +14,7 @@ use onnxc_ir::interp;
 use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 
 /// A conversion to bytes, read from a table if it is worth it.
-pub fn looked_up(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+pub(super) fn looked_up(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     let Node { inputs, outputs, .. } = &b.graph.nodes[id];
     let (result, input) = (outputs[0], inputs[0]);
     let Some(chain) = Chain::behind(b, input) else { return Ok(None) };

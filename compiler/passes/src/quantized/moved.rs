@@ -64,7 +64,7 @@ impl Number {
 }
 
 /// A conversion to bytes: the bytes that it reads, moved as the floats were in between.
-pub fn moved(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+pub(super) fn moved(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     let node = &b.graph.nodes[id];
     let (dtype, mut at) = (b.dtype(node.outputs[0]), node.inputs[0]);
     // From the conversion inwards.

@@ -18,7 +18,7 @@ fn format(dtype: DType) -> Option<[i32; 6]> {
 
 impl Helpers {
     /// The function that makes a code of an f32, and the one back, of a float of 16 bits or less.
-    pub fn narrow(&mut self, dtype: DType) {
+    pub(crate) fn narrow(&mut self, dtype: DType) {
         let name = format!("narrow_{dtype}");
         match dtype {
             DType::F16 => self.add(&name, |helpers| {
@@ -50,7 +50,7 @@ impl Helpers {
     }
 
     /// An f64 as the code of an f16, rounded once.
-    pub fn f16_of_f64(&mut self) {
+    pub(crate) fn f16_of_f64(&mut self) {
         self.add("f16_of_f64", |helpers| {
             helpers.narrow(DType::F16);
             helpers.bits("f64");
@@ -63,7 +63,7 @@ impl Helpers {
 
     /// A float as an integer: toward zero, to 64 bits, whose lower ones are kept. NaN is 0, and what 64 bits do not hold is the nearest
     /// that they do.
-    pub fn int_of_float(&mut self, float: &str, signed: bool, long: bool) {
+    pub(crate) fn int_of_float(&mut self, float: &str, signed: bool, long: bool) {
         let ty = super::c_name(float);
         let suffix = if float == "f64" { "" } else { "f" };
         let bits = if long { "64" } else { "32" };
@@ -93,7 +93,7 @@ impl Helpers {
     }
 
     /// Four bytes, or two halves, as a word, the first in the lowest bits.
-    pub fn word(&mut self) {
+    pub(crate) fn word(&mut self) {
         self.fixed(
             "word",
             "static inline OX_UNUSED int32_t ox_word(const void *from) {\n    const uint8_t *bytes = (const uint8_t *)from;\n    int32_t word;\n#if defined(__BYTE_ORDER__) && \
@@ -103,7 +103,7 @@ impl Helpers {
     }
 
     /// Integers of less than 8 bits: `ox_i4(x)` and its kin keep the low bits.
-    pub fn few_bits(&mut self, dtype: DType) {
+    pub(crate) fn few_bits(&mut self, dtype: DType) {
         let bits = dtype.bits();
         let text = match dtype.is_signed_int() {
             true => format!(

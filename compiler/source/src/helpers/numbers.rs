@@ -4,7 +4,7 @@ use super::Helpers;
 use onnxc_ir::graph::DType;
 
 /// Short name of the C type that holds a value: narrow floats are held as f32, integers of less than 8 bits as bytes.
-pub fn held(dtype: DType) -> &'static str {
+pub(crate) fn held(dtype: DType) -> &'static str {
     match dtype {
         DType::F64 => "f64",
         _ if dtype.is_float() => "f32",
@@ -20,13 +20,13 @@ pub fn held(dtype: DType) -> &'static str {
 }
 
 /// The unsigned type in which integers are computed: that of 32 bits for smaller ones, which C would promote to signed ones.
-pub fn computed(element: &str) -> &'static str {
+pub(crate) fn computed(element: &str) -> &'static str {
     if element.ends_with("64") { "uint64_t" } else { "uint32_t" }
 }
 
 impl Helpers {
     /// The bits of a float, and the float of bits: `ox_bits_of_f32`, `ox_f32_of_bits`.
-    pub fn bits(&mut self, float: &str) {
+    pub(crate) fn bits(&mut self, float: &str) {
         let (ty, bits) = if float == "f64" { ("double", "uint64_t") } else { ("float", "uint32_t") };
         self.add(&format!("bits_{float}"), |_| {
             format!(
@@ -38,7 +38,7 @@ impl Helpers {
     }
 
     /// `ox_fma_f32`: with one rounding where the processor has the instruction, else two.
-    pub fn fma(&mut self, float: &str) {
+    pub(crate) fn fma(&mut self, float: &str) {
         let (test, function) = match float {
             "f64" => ("defined(__FP_FAST_FMA) || defined(__FMA__) || defined(__aarch64__)", "__builtin_fma"),
             _ => (
@@ -55,7 +55,7 @@ impl Helpers {
     }
 
     /// A function of one float: `abs`, `sign`, `floor`, `ceil`, `trunc`, `round` or `sqrt`.
-    pub fn float_unary(&mut self, op: &str, float: &str) {
+    pub(crate) fn float_unary(&mut self, op: &str, float: &str) {
         let name = format!("{op}_{float}");
         let (ty, bits, suffix, wide) = match float {
             "f64" => ("double", "uint64_t", "", "4503599627370496.0"),
@@ -142,7 +142,7 @@ impl Helpers {
     }
 
     /// `max` and `min` of floats: NaN if either is NaN.
-    pub fn float_extreme(&mut self, op: &str, float: &str) {
+    pub(crate) fn float_extreme(&mut self, op: &str, float: &str) {
         let (ty, sign) = (super::c_name(float), if op == "max" { ">" } else { "<" });
         self.add(&format!("{op}_{float}"), |_| {
             format!(
@@ -152,7 +152,7 @@ impl Helpers {
     }
 
     /// `rem`, C's `fmod`, and `mod`, which has the sign of the divisor.
-    pub fn float_rest(&mut self, op: &str, float: &str) {
+    pub(crate) fn float_rest(&mut self, op: &str, float: &str) {
         let ty = super::c_name(float);
         if op == "mod" {
             self.add(&format!("mod_{float}"), |helpers| {
@@ -188,7 +188,7 @@ impl Helpers {
     }
 
     /// A function of one integer: `abs` or `sign`.
-    pub fn int_unary(&mut self, op: &str, element: &str) {
+    pub(crate) fn int_unary(&mut self, op: &str, element: &str) {
         let ty = super::c_name(element);
         let body = match (op, element.starts_with('u')) {
             ("abs", true) => "x".to_string(),
@@ -202,7 +202,7 @@ impl Helpers {
     }
 
     /// A function of two integers that C leaves partly undefined.
-    pub fn int_binary(&mut self, op: &str, element: &str) {
+    pub(crate) fn int_binary(&mut self, op: &str, element: &str) {
         let (ty, wide) = (super::c_name(element), computed(element));
         let signed = !element.starts_with('u');
         let bits = 8 * super::element_bytes(element);
@@ -239,7 +239,7 @@ impl Helpers {
     }
 
     /// Sums of products of the bytes, or of the halves, of words.
-    pub fn dot(&mut self, op: &str) {
+    pub(crate) fn dot(&mut self, op: &str) {
         self.fixed(
             &format!("{op}_i32"),
             match op {
@@ -258,7 +258,7 @@ impl Helpers {
 
     /// Functions on sizes that only a run knows, of the bits of a pointer (`ox_size_min`) or of 64 (`ox_long_min`). Quotients are rounded
     /// toward minus infinity; by 0 nothing that is used is divided.
-    pub fn sizes(&mut self, is_wide: bool) {
+    pub(crate) fn sizes(&mut self, is_wide: bool) {
         let (name, text) = match is_wide {
             false => ("sizes", SIZES.to_string()),
             true => ("long_sizes", SIZES.replace("ptrdiff_t", "int64_t").replace("ox_size", "ox_long")),
@@ -267,7 +267,7 @@ impl Helpers {
     }
 
     /// Complex numbers, of f32 (`c64`) or f64 (`c128`).
-    pub fn complex(&mut self, name: &str) {
+    pub(crate) fn complex(&mut self, name: &str) {
         let (part, float) = if name == "c128" { ("double", "f64") } else { ("float", "f32") };
         self.add(name, |helpers| {
             helpers.bits(float);

@@ -6,7 +6,7 @@ use onnxc_ir::graph::DType;
 
 impl Helpers {
     /// A type of vectors: `ox_f32x8`, and `ox_f32x8_u` for loads and stores.
-    pub fn vector(&mut self, element: &str, lanes: usize) -> String {
+    pub(crate) fn vector(&mut self, element: &str, lanes: usize) -> String {
         let name = vector_name(element, lanes);
         let (ty, width) = (c_name(element), element_bytes(element));
         self.add(&name, |_| {
@@ -20,11 +20,11 @@ impl Helpers {
     }
 
     /// The vector that masks of elements of these bytes are.
-    pub fn mask(&mut self, bytes: usize, lanes: usize) -> String {
+    pub(crate) fn mask(&mut self, bytes: usize, lanes: usize) -> String {
         self.vector(&format!("i{}", 8 * bytes), lanes)
     }
 
-    pub fn splat(&mut self, element: &str, lanes: usize) -> String {
+    pub(crate) fn splat(&mut self, element: &str, lanes: usize) -> String {
         let (vector, ty) = (self.vector(element, lanes), c_name(element));
         let name = format!("ox_splat_{element}x{lanes}");
         let all = vec!["x"; lanes].join(", ");
@@ -36,7 +36,7 @@ impl Helpers {
     }
 
     /// The first operand where the mask says yes, else the second.
-    pub fn select(&mut self, element: &str, lanes: usize) -> String {
+    pub(crate) fn select(&mut self, element: &str, lanes: usize) -> String {
         let (vector, mask) = (self.vector(element, lanes), self.mask(element_bytes(element), lanes));
         let name = format!("ox_select_{element}x{lanes}");
         self.fixed(
@@ -50,7 +50,13 @@ impl Helpers {
     }
 
     /// A function of single numbers on each lane; `operands` and `result` are elements.
-    pub fn lane_by_lane(&mut self, scalar: &str, operands: &[&str], result: &str, lanes: usize) -> String {
+    pub(crate) fn lane_by_lane(
+        &mut self,
+        scalar: &str,
+        operands: &[&str],
+        result: &str,
+        lanes: usize,
+    ) -> String {
         let types: Vec<String> = operands.iter().map(|element| self.vector(element, lanes)).collect();
         let to = self.vector(result, lanes);
         let base = scalar.strip_prefix("ox_").unwrap_or(scalar);
@@ -78,7 +84,7 @@ impl Helpers {
     }
 
     /// Roots, for which x86 has instructions that compilers take for functions of the C library only.
-    pub fn vector_sqrt(&mut self, element: &str, lanes: usize) -> String {
+    pub(crate) fn vector_sqrt(&mut self, element: &str, lanes: usize) -> String {
         self.float_unary("sqrt", element);
         let bytes = lanes * element_bytes(element);
         let (test, register, function) = match (bytes, element) {
@@ -103,7 +109,7 @@ impl Helpers {
     }
 
     /// From codes of 16 bits to f32.
-    pub fn widened(&mut self, dtype: DType, lanes: usize) -> String {
+    pub(crate) fn widened(&mut self, dtype: DType, lanes: usize) -> String {
         self.narrow(dtype);
         let (codes, floats) = (self.vector("u16", lanes), self.vector("f32", lanes));
         let name = format!("ox_f32_of_{dtype}x{lanes}");
@@ -123,7 +129,7 @@ impl Helpers {
     }
 
     /// From f32 to codes of 16 bits.
-    pub fn narrowed(&mut self, dtype: DType, lanes: usize) -> String {
+    pub(crate) fn narrowed(&mut self, dtype: DType, lanes: usize) -> String {
         self.narrow(dtype);
         let (codes, floats) = (self.vector("u16", lanes), self.vector("f32", lanes));
         let name = format!("ox_{dtype}_ofx{lanes}");
@@ -166,7 +172,7 @@ impl Helpers {
     }
 
     /// Floats of 32 or 64 bits as integers: `direct` where the lanes hold all of them, else those that do not fit one by one.
-    pub fn vector_to_int(&mut self, float: &str, element: &str, lanes: usize, fits: bool) -> String {
+    pub(crate) fn vector_to_int(&mut self, float: &str, element: &str, lanes: usize, fits: bool) -> String {
         let (from, to) = (self.vector(float, lanes), self.vector(element, lanes));
         let width = element_bytes(element);
         let (signed, long) = (!element.starts_with('u'), width == 8);
@@ -210,7 +216,7 @@ impl Helpers {
     }
 
     /// Sums of products of the bytes, or halves, of words.
-    pub fn vector_dot(&mut self, op: &str, lanes: usize) -> String {
+    pub(crate) fn vector_dot(&mut self, op: &str, lanes: usize) -> String {
         let words = self.vector("i32", lanes);
         let name = format!("ox_{op}_i32x{lanes}");
         let (test, prefix, register) = match 4 * lanes {

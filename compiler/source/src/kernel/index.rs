@@ -7,7 +7,7 @@ use onnxc_ir::graph::{DType, Dim};
 use onnxc_loops::{Index, Term};
 
 /// A number as C, of the size of a pointer.
-pub struct Text {
+pub(crate) struct Text {
     pub text: String,
     /// Whether it is a factor as it is, not a sum.
     pub is_factor: bool,
@@ -51,7 +51,7 @@ impl Sum {
 
 impl Printer<'_> {
     /// The type of sizes and indices.
-    pub fn index_type(&self) -> &'static str {
+    pub(crate) fn index_type(&self) -> &'static str {
         if self.is_wide { "int64_t" } else { "ptrdiff_t" }
     }
 
@@ -61,7 +61,7 @@ impl Printer<'_> {
         format!("{}_{name}", if self.is_wide { "ox_long" } else { "ox_size" })
     }
 
-    pub fn dim(&mut self, dim: &Dim) -> Text {
+    pub(crate) fn dim(&mut self, dim: &Dim) -> Text {
         let mut sum = Sum(String::new());
         for (monomial, coefficient) in dim.terms() {
             let atoms: Vec<String> = monomial.iter().map(|atom| self.atom(atom)).collect();
@@ -89,7 +89,7 @@ impl Printer<'_> {
     }
 
     /// The value of an index where all in it is known.
-    pub fn constant(&self, index: &Index) -> Option<i64> {
+    pub(crate) fn constant(&self, index: &Index) -> Option<i64> {
         let mut sum = index.constant.as_const()?;
         for (term, coefficient) in &index.terms {
             let value = match term {
@@ -106,7 +106,7 @@ impl Printer<'_> {
     }
 
     /// An index without the number of a lane: one for all of them.
-    pub fn index(&mut self, index: &Index) -> Formed<Text> {
+    pub(crate) fn index(&mut self, index: &Index) -> Formed<Text> {
         let mut sum = Sum(String::new());
         let mut constant = index.constant.clone();
         for (term, coefficient) in &index.terms {
@@ -165,7 +165,7 @@ impl Printer<'_> {
     }
 
     /// Whether the lanes of the vector loop around differ in an index.
-    pub fn differs(&self, index: &Index) -> bool {
+    pub(crate) fn differs(&self, index: &Index) -> bool {
         let Some((var, _)) = self.group else { return false };
         index.mentions(var) || index.terms.iter().any(|(term, _)| self.term_differs(term))
     }
@@ -182,12 +182,12 @@ impl Printer<'_> {
     }
 
     /// The index, where all lanes have the same.
-    pub fn uniform(&self, index: &Index) -> Option<Index> {
+    pub(crate) fn uniform(&self, index: &Index) -> Option<Index> {
         (!self.differs(index)).then(|| index.clone())
     }
 
     /// An index of the lane of this number.
-    pub fn at_lane(&self, index: &Index, lane: usize) -> Formed<Index> {
+    pub(crate) fn at_lane(&self, index: &Index, lane: usize) -> Formed<Index> {
         let Some((var, _)) = self.group else { return Ok(index.clone()) };
         let Some(Bound::Lane(base)) = self.bound.get(&var) else { return Err("no lanes".into()) };
         let index = index.substitute(var, &base.add(&Index::int(lane as i64)));
@@ -198,13 +198,13 @@ impl Printer<'_> {
     }
 
     /// Where the elements of all lanes begin, if they are neighbours.
-    pub fn contiguous(&self, index: &Index) -> Option<Index> {
+    pub(crate) fn contiguous(&self, index: &Index) -> Option<Index> {
         let (var, _) = self.group?;
         (index.coefficient(var)? == Dim::ONE).then(|| self.at_lane(index, 0).ok())?
     }
 
     /// The last index of a register, without lanes, and what it says of these.
-    pub fn last_index(&mut self, index: &Index) -> Formed<(Index, Option<Lane>)> {
+    pub(crate) fn last_index(&mut self, index: &Index) -> Formed<(Index, Option<Lane>)> {
         if let Some((var, lanes)) = self.group {
             return match index.coefficient(var) {
                 Some(one) if one == Dim::ONE => Ok((self.at_lane(index, 0)?, Some(Lane::All(lanes)))),
@@ -226,7 +226,7 @@ impl Printer<'_> {
     }
 
     /// An index as a value.
-    pub fn index_value(&mut self, index: &Index) -> Formed<Val> {
+    pub(crate) fn index_value(&mut self, index: &Index) -> Formed<Val> {
         if let Some(index) = self.uniform(index) {
             let at = self.index(&index)?;
             return Ok(Val::new(format!("(int64_t){}", at.factor()), DType::I64, 1));

@@ -9,7 +9,7 @@ use onnxc_loops::{Buf, Expr, Index, Local};
 
 /// A value: an expression of C.
 #[derive(Clone, Debug)]
-pub struct Val {
+pub(crate) struct Val {
     pub text: String,
     pub dtype: DType,
     /// 1 of a single number.
@@ -23,7 +23,7 @@ pub struct Val {
 }
 
 impl Val {
-    pub fn new(text: String, dtype: DType, lanes: usize) -> Val {
+    pub(crate) fn new(text: String, dtype: DType, lanes: usize) -> Val {
         let is_factor = is_factor(&text);
         Val { text, dtype, lanes, mask: 0, code: None, facts: Facts::default(), is_factor }
     }
@@ -33,7 +33,7 @@ impl Val {
     }
 
     /// The text as an operand of anything.
-    pub fn factor(&self) -> String {
+    pub(crate) fn factor(&self) -> String {
         if self.is_factor { self.text.clone() } else { format!("({})", self.text) }
     }
 }
@@ -56,7 +56,7 @@ fn is_factor(text: &str) -> bool {
 }
 
 impl Printer<'_> {
-    pub fn value(&mut self, expr: &Expr) -> Formed<Val> {
+    pub(crate) fn value(&mut self, expr: &Expr) -> Formed<Val> {
         match expr {
             Expr::Const { dtype, bits } => Ok(self.constant_value(*dtype, *bits)),
             Expr::Index(index) => self.index_value(index),
@@ -185,7 +185,7 @@ impl Printer<'_> {
     }
 
     /// All lanes of a value.
-    pub fn spread(&mut self, value: Val) -> Val {
+    pub(crate) fn spread(&mut self, value: Val) -> Val {
         let Some((_, lanes)) = self.group else { return value };
         if value.lanes > 1 {
             return value;
@@ -202,12 +202,12 @@ impl Printer<'_> {
     }
 
     /// Two operands of one operation: vectors, if one is.
-    pub fn pair(&mut self, a: Val, b: Val) -> (Val, Val) {
+    pub(crate) fn pair(&mut self, a: Val, b: Val) -> (Val, Val) {
         if a.lanes == b.lanes { (a, b) } else { (self.spread(a), self.spread(b)) }
     }
 
     /// A mask for lanes of this number of bytes.
-    pub fn fit(&mut self, mask: Val, bytes: usize) -> Val {
+    pub(crate) fn fit(&mut self, mask: Val, bytes: usize) -> Val {
         if mask.lanes == 1 || mask.mask == bytes {
             return mask;
         }
@@ -348,7 +348,7 @@ impl Printer<'_> {
         }
     }
 
-    pub fn store(&mut self, buf: Buf, index: &Index, value: Val) -> Formed<()> {
+    pub(crate) fn store(&mut self, buf: Buf, index: &Index, value: Val) -> Formed<()> {
         let dtype = self.kernel.buffers[buf].dtype;
         let own = self.buffer(buf);
         if self.group.is_none() || (!self.differs(index) && value.lanes == 1) {
@@ -547,7 +547,7 @@ impl Printer<'_> {
         self.round(value, dtype)
     }
 
-    pub fn binary(&mut self, op: BinaryFn, dtype: DType, a: Val, b: Val) -> Formed<Val> {
+    pub(crate) fn binary(&mut self, op: BinaryFn, dtype: DType, a: Val, b: Val) -> Formed<Val> {
         let (a, b) = self.pair(a, b);
         let lanes = a.lanes;
         let element = held(dtype);

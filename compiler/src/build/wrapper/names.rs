@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use onnxc_object::emit::{identifier, printable};
 
-pub const KEYWORDS: &[&str] = &[
+pub(super) const KEYWORDS: &[&str] = &[
     "as", "async", "await", "abstract", "become", "box", "break", "const", "continue", "crate", "do", "dyn",
     "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop",
     "macro", "match", "mod", "move", "mut", "override", "priv", "pub", "ref", "return", "self", "static",
@@ -44,7 +44,7 @@ const OWN: &[&str] = &[
 ];
 
 /// `mobile_net` is `MobileNet`.
-pub fn struct_name(name: &str) -> String {
+pub(super) fn struct_name(name: &str) -> String {
     let mut text = String::new();
     for word in name.split('_') {
         let mut letters = word.chars();
@@ -65,11 +65,11 @@ pub fn struct_name(name: &str) -> String {
 }
 
 /// Text of the model as it may stand in a line comment.
-pub fn line(text: &str) -> String {
+pub(super) fn line(text: &str) -> String {
     printable(text)
 }
 
-pub fn distinct(name: &str, taken: &mut HashSet<String>) -> String {
+pub(super) fn distinct(name: &str, taken: &mut HashSet<String>) -> String {
     let base = identifier(name).to_ascii_lowercase();
     let mut ident = base.clone();
     let mut number = 1;

@@ -6,7 +6,7 @@ use super::names::line;
 use onnxc_ir::graph::dim::Atom;
 use onnxc_ir::graph::{DType, Dim, Sym, TensorType};
 
-pub struct Port<'g> {
+pub(super) struct Port<'g> {
     pub name: &'g str,
     pub ty: &'g TensorType,
     pub has_default: bool,
@@ -22,7 +22,7 @@ pub struct Port<'g> {
 
 /// How Rust holds the elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Holds {
+pub(super) enum Holds {
     /// The number in the type.
     Array(i64),
     /// The product of the dims.
@@ -34,7 +34,7 @@ pub enum Holds {
 impl<'g> Port<'g> {
     /// An input, if arguments decide all of its sizes. `value` names the argument of a symbol, which `shapes` knows as an
     /// `Option<i64>`.
-    pub fn input(
+    pub(super) fn input(
         name: &'g str,
         ty: &'g TensorType,
         names: [String; 2],
@@ -48,7 +48,7 @@ impl<'g> Port<'g> {
     }
 
     /// An output. It is late if the run determines its sizes, its rank, or the bytes of its texts.
-    pub fn output(
+    pub(super) fn output(
         name: &'g str,
         (ty, any_rank): (&'g TensorType, bool),
         names: [String; 2],
@@ -64,7 +64,7 @@ impl<'g> Port<'g> {
     }
 
     /// Rust type of an element. Those of 16 bits are their bits; packed ones are the bytes that hold them.
-    pub fn element(&self) -> &'static str {
+    pub(super) fn element(&self) -> &'static str {
         match self.ty.dtype {
             DType::F32 => "f32",
             DType::F64 => "f64",
@@ -103,7 +103,7 @@ impl<'g> Port<'g> {
     }
 
     /// The fields of `Outputs`.
-    pub fn fields(&self) -> String {
+    pub(super) fn fields(&self) -> String {
         let (ident, element) = (&self.ident, self.element());
         let data = match self.holds {
             Holds::Array(_) => format!("Box<{}>", self.data()),
@@ -125,7 +125,7 @@ impl<'g> Port<'g> {
     }
 
     /// Rust text of an axis' size in a function of `Outputs`.
-    pub fn size(&self, axis: usize) -> String {
+    pub(super) fn size(&self, axis: usize) -> String {
         match self.ty.shape[axis].as_const() {
             Some(size) => size.to_string(),
             None => format!("self.{}[{axis}]", self.beside),
@@ -133,7 +133,7 @@ impl<'g> Port<'g> {
     }
 
     /// Those fields before a run.
-    pub fn fresh_fields(&self) -> String {
+    pub(super) fn fresh_fields(&self) -> String {
         let (ident, bits) = (&self.ident, self.packed_bits());
         let data = match self.holds {
             Holds::Array(count) => format!("array::<{}, {count}>(&shapes.{ident}, {bits})?", self.element()),
@@ -153,7 +153,7 @@ impl<'g> Port<'g> {
     }
 
     /// The parameter of an input.
-    pub fn input_parameter(&self) -> String {
+    pub(super) fn input_parameter(&self) -> String {
         match self.has_default {
             true => format!("{}: Option<&{}>", self.ident, self.data()),
             false => format!("{}: &{}", self.ident, self.data()),
@@ -161,7 +161,7 @@ impl<'g> Port<'g> {
     }
 
     /// The parameters of an output of `run_into`.
-    pub fn output_parameter(&self) -> String {
+    pub(super) fn output_parameter(&self) -> String {
         let data = format!("{}: &mut {}", self.ident, self.data());
         match self.holds {
             Holds::Late => format!("{data}, {}: &mut {}", self.beside, self.dims()),
@@ -170,7 +170,7 @@ impl<'g> Port<'g> {
     }
 
     /// The arguments for them, from fields of `outputs`.
-    pub fn output_argument(&self) -> String {
+    pub(super) fn output_argument(&self) -> String {
         let data = format!("&mut outputs.{}", self.ident);
         match self.holds {
             Holds::Late => format!("{data}, &mut outputs.{}", self.beside),
@@ -179,7 +179,7 @@ impl<'g> Port<'g> {
     }
 
     /// The length of a slice against its dims; an array's is right by its type.
-    pub fn check(&self) -> String {
+    pub(super) fn check(&self) -> String {
         if self.holds != Holds::Slice {
             return String::new();
         }
@@ -192,7 +192,7 @@ impl<'g> Port<'g> {
     }
 
     /// Makes the addresses and lengths of an input's texts.
-    pub fn views(&self) -> String {
+    pub(super) fn views(&self) -> String {
         match self.ty.dtype {
             DType::Str => format!(
                 "            let {}: Vec<Text> = {}.iter().map(|text| Text::of(text)).collect();\n",
@@ -202,7 +202,7 @@ impl<'g> Port<'g> {
         }
     }
 
-    pub fn input_tensor(&self) -> String {
+    pub(super) fn input_tensor(&self) -> String {
         let (ident, dtype) = (&self.ident, self.ty.dtype.to_onnx());
         let data = match (self.ty.dtype, self.has_default, self.holds) {
             (DType::Str, ..) => format!("Some(&{}[..])", self.beside),
@@ -213,7 +213,7 @@ impl<'g> Port<'g> {
         format!("                Tensor::input({data}, {dtype}, &mut shapes.{ident}),\n")
     }
 
-    pub fn output_tensor(&self) -> String {
+    pub(super) fn output_tensor(&self) -> String {
         let (ident, dtype) = (&self.ident, self.ty.dtype.to_onnx());
         match self.holds {
             Holds::Late => format!("                Tensor::late({dtype}, &mut shapes.{ident}),\n"),
@@ -222,7 +222,7 @@ impl<'g> Port<'g> {
     }
 
     /// Copies what a run allocated for a late output, which is in `late[at]`.
-    pub fn taken(&self, at: usize) -> String {
+    pub(super) fn taken(&self, at: usize) -> String {
         let (ident, dims) = (&self.ident, &self.beside);
         let data = match self.ty.dtype {
             DType::Str => format!("late[{at}].texts(&shapes.{ident})?"),
@@ -237,7 +237,7 @@ impl<'g> Port<'g> {
 }
 
 /// Rust text of a dim: an `Option<i64>`, `None` where it does not fit. `None` here: a symbol without value.
-pub fn expression(dim: &Dim, value: &dyn Fn(Sym) -> Option<String>) -> Option<String> {
+pub(super) fn expression(dim: &Dim, value: &dyn Fn(Sym) -> Option<String>) -> Option<String> {
     let mut sum: Option<String> = None;
     for (monomial, coefficient) in dim.terms() {
         let mut term = (coefficient != 1 || monomial.is_empty()).then(|| format!("Some({coefficient})"));

@@ -13,7 +13,7 @@ use onnxc_ir::error::Result;
 
 /// An earlier report, as pages hold it and `onnxc bench --per-node --json` prints it.
 #[derive(Deserialize)]
-pub struct Past {
+pub(super) struct Past {
     min_ms: f64,
     compile_ms: f64,
     object_bytes: u64,
@@ -33,12 +33,12 @@ struct Kernel {
 }
 
 /// Where a page holds its figures.
-pub const OPEN: &str = "<script type=\"application/json\" id=\"report\">";
-pub const CLOSE: &str = "</script>";
+pub(super) const OPEN: &str = "<script type=\"application/json\" id=\"report\">";
+pub(super) const CLOSE: &str = "</script>";
 
 impl Past {
     /// Reads a page of `onnxc report`, or what `onnxc bench --json` printed.
-    pub fn read(path: &Path) -> Result<Past> {
+    pub(super) fn read(path: &Path) -> Result<Past> {
         let wrong = |why: String| {
             usage(format!(
                 "--against {}: {why}; give a page of `onnxc report` or the output of `onnxc bench --per-node --json`",
@@ -97,7 +97,7 @@ fn changes(past: &Past, facts: &Facts) -> Vec<Change> {
     changes
 }
 
-pub fn section(past: &Past, facts: &Facts) -> String {
+pub(super) fn section(past: &Past, facts: &Facts) -> String {
     let timing = &facts.timing;
     let mut text = String::from("<h2>Against the earlier report</h2>\n");
     if past.threads != timing.threads {

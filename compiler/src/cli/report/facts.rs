@@ -15,7 +15,7 @@ use onnxc_ir::graph::{Dim, Graph, Tensor, ValueId};
 use onnxc_machine::target::Target;
 use onnxc_schedule::{Program, Scratch, Step, Storage};
 
-pub struct Facts {
+pub(crate) struct Facts {
     pub model: String,
     /// Processor of the measured object, and the other options of the compiler.
     pub cpu: String,
@@ -38,7 +38,7 @@ pub struct Facts {
 }
 
 /// A step that computes.
-pub struct KernelRow {
+pub(crate) struct KernelRow {
     /// Its place among all steps of the program: the time of the memory plan.
     pub at: usize,
     pub name: String,
@@ -52,7 +52,7 @@ pub struct KernelRow {
 }
 
 /// Bytes of the arena, from step to step.
-pub struct ArenaBlock {
+pub(crate) struct ArenaBlock {
     pub name: String,
     pub offset: i64,
     pub bytes: i64,
@@ -62,14 +62,14 @@ pub struct ArenaBlock {
 
 /// The code that there is for one level of processors.
 #[derive(Serialize)]
-pub struct Level {
+pub(crate) struct Level {
     pub cpu: String,
     pub kernels: usize,
     pub bytes: u64,
 }
 
 /// Code by level, bodies included; equal code lies in the object once.
-pub fn levels(kernels: &Kernels, target: &Target) -> Vec<Level> {
+pub(crate) fn levels(kernels: &Kernels, target: &Target) -> Vec<Level> {
     let mut levels: Vec<Level> =
         target.levels().map(|level| Level { cpu: level.cpu.clone(), kernels: 0, bytes: 0 }).collect();
     let (mut open, mut seen) = (vec![kernels], HashSet::new());
@@ -88,7 +88,7 @@ pub fn levels(kernels: &Kernels, target: &Target) -> Vec<Level> {
 }
 
 impl Facts {
-    pub fn new(
+    pub(crate) fn new(
         model: &str,
         loaded: &Loaded,
         inputs: &[Option<Tensor>],

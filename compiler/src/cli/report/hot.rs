@@ -7,7 +7,7 @@ use super::page::{escape, ms_text};
 use crate::cli::bench::{Bound, Share};
 
 /// A table of all timed kernels, the slowest first. Its columns sort.
-pub fn table(facts: &Facts) -> Option<String> {
+pub(super) fn table(facts: &Facts) -> Option<String> {
     let mut rows: Vec<(&KernelRow, &Share)> =
         facts.rows.iter().filter_map(|row| Some((row, row.timing.as_ref()?))).collect();
     rows.sort_by(|(_, a), (_, b)| b.ms.total_cmp(&a.ms));
@@ -76,7 +76,7 @@ fn first_node(row: &KernelRow) -> String {
         .unwrap_or_default()
 }
 
-pub fn class(share: Option<&Share>) -> &'static str {
+pub(super) fn class(share: Option<&Share>) -> &'static str {
     match share.and_then(|share| share.rate.as_ref()).map(|rate| rate.bound) {
         Some(Bound::Operations) => "operations",
         Some(Bound::Bytes) => "bytes",
@@ -85,7 +85,7 @@ pub fn class(share: Option<&Share>) -> &'static str {
 }
 
 /// A bar of the time, `longest` wide at most, and a mark where the bound is.
-pub fn bar(share: &Share, longest: f64) -> String {
+pub(super) fn bar(share: &Share, longest: f64) -> String {
     let percent = |ms: f64| (ms / longest.max(1e-12) * 100.0).clamp(0.0, 100.0);
     let mark = match &share.rate {
         Some(rate) => {

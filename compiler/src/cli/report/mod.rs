@@ -17,7 +17,7 @@ use crate::cli::peak::Peak;
 use crate::cli::session::{Problems, Progress, Session, native_options, one, print_warnings, usage};
 use onnxc_ir::error::Result;
 
-pub fn run(args: &ReportArgs) -> std::result::Result<(), Problems> {
+pub(super) fn run(args: &ReportArgs) -> std::result::Result<(), Problems> {
     bench::check(&args.measure).map_err(one)?;
     let mut session = Session::open(&args.model).map_err(one)?;
     session.use_weights(args.code.weights_file.as_deref());

@@ -11,7 +11,7 @@ const STYLE: &str = include_str!("style.css");
 const SORT: &str = include_str!("sort.js");
 
 /// The page; `past` is an earlier report that it is held against.
-pub fn page(facts: &Facts, past: Option<&Past>) -> String {
+pub(super) fn page(facts: &Facts, past: Option<&Past>) -> String {
     let model = escape(&facts.model);
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -173,7 +173,7 @@ fn share_bar(part: u64, all: u64) -> String {
 }
 
 /// Text in HTML and SVG.
-pub fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for c in text.chars() {
         match c {
@@ -190,7 +190,7 @@ pub fn escape(text: &str) -> String {
 }
 
 /// Bytes in a unit of three digits or so.
-pub fn bytes_text(bytes: u64) -> String {
+pub(super) fn bytes_text(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} B"),
         10_000..10_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
@@ -198,7 +198,7 @@ pub fn bytes_text(bytes: u64) -> String {
     }
 }
 
-pub fn ms_text(ms: f64) -> String {
+pub(super) fn ms_text(ms: f64) -> String {
     match ms {
         ms if ms < 0.1 => format!("{:.2} µs", ms * 1e3),
         ms if ms < 1000.0 => format!("{ms:.3} ms"),

@@ -7,7 +7,7 @@ use super::hot;
 use super::page::{bytes_text, escape, ms_text};
 
 /// The kernels in the order of a run: what each takes from others as arcs on the left, its time against its bound on the right.
-pub fn flow(facts: &Facts) -> String {
+pub(super) fn flow(facts: &Facts) -> String {
     let rows = &facts.rows;
     let longest = rows.iter().filter_map(|row| row.timing.as_ref()).map(|share| share.ms).fold(0.0, f64::max);
     // A unit of height for each row, so that the drawing fits rows of any height.
@@ -59,7 +59,7 @@ fn live(blocks: &[ArenaBlock], steps: usize) -> Vec<i64> {
 }
 
 /// The arena over the steps of a run: what each block holds from when to when, and how much is live.
-pub fn memory(facts: &Facts) -> Option<String> {
+pub(super) fn memory(facts: &Facts) -> Option<String> {
     let arena = facts.arena.filter(|&arena| arena > 0 && !facts.blocks.is_empty())?;
     let steps = facts.blocks.iter().map(|block| block.to + 1).max().unwrap_or(1);
     let mut plan = String::from("<div class=\"plan\"><div class=\"down\">");

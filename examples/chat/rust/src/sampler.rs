@@ -1,6 +1,6 @@
 //! Draws a token from the logits of a language model: sampler.h describes how.
 
-pub struct Sampler {
+pub(crate) struct Sampler {
     pub temperature: f64,
     pub top_k: usize,
     pub top_p: f64,
@@ -10,7 +10,7 @@ pub struct Sampler {
 
 impl Sampler {
     /// The next token, or none where a logit is NaN or the greatest is not finite.
-    pub fn next(&mut self, logits: &[f32]) -> Option<usize> {
+    pub(crate) fn next(&mut self, logits: &[f32]) -> Option<usize> {
         let mut candidates: Vec<(f64, usize)> =
             logits.iter().enumerate().map(|(token, &logit)| (f64::from(logit), token)).collect();
         if candidates.iter().any(|candidate| candidate.0.is_nan()) {

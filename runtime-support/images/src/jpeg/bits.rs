@@ -4,7 +4,7 @@ use crate::fault::{Fault, broken};
 
 /// Reads bits from the highest of each byte on. A byte 0xff is followed by a 0 that is not data; any other byte behind it is a
 /// marker, at which the segment ends.
-pub struct Bits<'s> {
+pub(super) struct Bits<'s> {
     stream: &'s [u8],
     /// The next byte that is not in `buffer`.
     at: usize,
@@ -14,12 +14,12 @@ pub struct Bits<'s> {
 }
 
 impl<'s> Bits<'s> {
-    pub fn new(stream: &'s [u8], at: usize) -> Bits<'s> {
+    pub(super) fn new(stream: &'s [u8], at: usize) -> Bits<'s> {
         Bits { stream, at, buffer: 0, count: 0 }
     }
 
     /// Where the segment ends: at a marker or the end of the stream. Bits left of the last byte are given up.
-    pub fn end(self) -> usize {
+    pub(super) fn end(self) -> usize {
         self.at
     }
 
@@ -40,7 +40,7 @@ impl<'s> Bits<'s> {
 
     /// The next `count` bits, at most 16, with zeros for those behind the end.
     #[inline]
-    pub fn peek(&mut self, count: u32) -> u32 {
+    pub(super) fn peek(&mut self, count: u32) -> u32 {
         if self.count < count {
             self.fill();
         }
@@ -54,14 +54,14 @@ impl<'s> Bits<'s> {
 
     /// Passes over bits that were looked at; fails if there are fewer.
     #[inline]
-    pub fn pass(&mut self, count: u32) -> Result<(), Fault> {
+    pub(super) fn pass(&mut self, count: u32) -> Result<(), Fault> {
         self.count = self.count.checked_sub(count).ok_or_else(broken)?;
         Ok(())
     }
 
     /// The next `count` bits, at most 16.
     #[inline]
-    pub fn take(&mut self, count: u32) -> Result<u32, Fault> {
+    pub(super) fn take(&mut self, count: u32) -> Result<u32, Fault> {
         let bits = self.peek(count);
         self.pass(count)?;
         Ok(bits)
@@ -69,7 +69,7 @@ impl<'s> Bits<'s> {
 
     /// A number of `size` bits, at most 16, as coefficients have them: those that begin with 0 are negative.
     #[inline]
-    pub fn signed(&mut self, size: u32) -> Result<i32, Fault> {
+    pub(super) fn signed(&mut self, size: u32) -> Result<i32, Fault> {
         if size == 0 {
             return Ok(0);
         }
@@ -78,7 +78,7 @@ impl<'s> Bits<'s> {
     }
 
     /// Goes on behind the restart marker that must come now.
-    pub fn restart(&mut self, number: u8) -> Result<(), Fault> {
+    pub(super) fn restart(&mut self, number: u8) -> Result<(), Fault> {
         // What is left of the last byte is less than 8 bits, unless the segment is too long.
         if self.count >= 8 {
             return Err(broken());

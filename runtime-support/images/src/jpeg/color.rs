@@ -5,7 +5,7 @@ use crate::fault::{Fault, unsupported};
 use crate::image::Channels;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Space {
+pub(super) enum Space {
     Gray,
     Rgb,
     YCbCr,
@@ -15,7 +15,7 @@ pub enum Space {
 
 impl Space {
     /// As libjpeg guesses it, by markers and by the components' numbers.
-    pub fn of(frame: &Frame, jfif: bool, adobe: Option<u8>) -> Result<Space, Fault> {
+    pub(super) fn of(frame: &Frame, jfif: bool, adobe: Option<u8>) -> Result<Space, Fault> {
         let ids: Vec<u8> = frame.components.iter().map(|component| component.id).collect();
         Ok(match (ids.as_slice(), adobe) {
             ([_], _) => Space::Gray,
@@ -30,7 +30,7 @@ impl Space {
         })
     }
 
-    pub fn channels(self) -> Channels {
+    pub(super) fn channels(self) -> Channels {
         match self {
             Space::Gray => Channels::Gray,
             Space::Rgb | Space::YCbCr => Channels::Rgb,
@@ -39,7 +39,7 @@ impl Space {
     }
 
     /// A row of each component to a row of pixels.
-    pub fn convert(self, rows: &[Vec<u8>], out: &mut [u8]) {
+    pub(super) fn convert(self, rows: &[Vec<u8>], out: &mut [u8]) {
         match (self, rows) {
             (Space::Gray, [gray]) => out.copy_from_slice(&gray[..out.len()]),
             (Space::Rgb, [r, g, b]) => {
@@ -83,7 +83,7 @@ const HALF: i32 = 1 << 15;
 
 /// As ITU-R BT.601 with the full range, in libjpeg's integers.
 #[inline]
-pub fn rgb(y: u8, cb: u8, cr: u8) -> [u8; 3] {
+pub(crate) fn rgb(y: u8, cb: u8, cr: u8) -> [u8; 3] {
     let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
     let r = y + ((fix(1.402) * cr + HALF) >> 16);
     let g = y + ((-fix(0.34414) * cb + HALF - fix(0.71414) * cr) >> 16);

@@ -5,7 +5,7 @@ use crate::fault::{Fault, broken, unsupported};
 use crate::image::{check, zeroed};
 use crate::watch::Watch;
 
-pub struct Frame {
+pub(super) struct Frame {
     pub width: usize,
     pub height: usize,
     pub progressive: bool,
@@ -17,7 +17,7 @@ pub struct Frame {
     pub mcus_down: usize,
 }
 
-pub struct Component {
+pub(super) struct Component {
     pub id: u8,
     /// Samples relative to those of the other components.
     pub h: usize,
@@ -39,7 +39,7 @@ pub struct Component {
 }
 
 /// The samples of a component.
-pub struct Plane<'f> {
+pub(super) struct Plane<'f> {
     samples: &'f [u8],
     stride: usize,
     pub width: usize,
@@ -47,14 +47,14 @@ pub struct Plane<'f> {
 }
 
 impl Plane<'_> {
-    pub fn row(&self, y: usize) -> &[u8] {
+    pub(super) fn row(&self, y: usize) -> &[u8] {
         &self.samples[y * self.stride..][..self.width]
     }
 }
 
 impl Frame {
     /// By the content of a start-of-frame segment, in a stream of `bytes`.
-    pub fn new(segment: &[u8], progressive: bool, bytes: usize) -> Result<Frame, Fault> {
+    pub(super) fn new(segment: &[u8], progressive: bool, bytes: usize) -> Result<Frame, Fault> {
         let [precision, h0, h1, w0, w1, count, specs @ ..] = segment else { return Err(broken()) };
         let (height, width) = (u16::from_be_bytes([*h0, *h1]), u16::from_be_bytes([*w0, *w1]));
         if *precision != 8 || height == 0 {
@@ -111,17 +111,17 @@ impl Frame {
     }
 
     /// The width in whole blocks: what a row is upsampled to.
-    pub fn padded_width(&self) -> usize {
+    pub(super) fn padded_width(&self) -> usize {
         8 * self.max_h * self.mcus_across
     }
 
     /// Blocks of all components.
-    pub fn blocks(&self) -> usize {
+    pub(super) fn blocks(&self) -> usize {
         self.mcus_across * self.mcus_down * self.components.iter().map(|part| part.h * part.v).sum::<usize>()
     }
 
     /// Computes what is left of the samples.
-    pub fn finish(&mut self, watch: &Watch<'_>) -> Result<(), Fault> {
+    pub(super) fn finish(&mut self, watch: &Watch<'_>) -> Result<(), Fault> {
         for component in &mut self.components {
             // A component without a scan has no table.
             let quantization = component.latched.ok_or_else(broken)?;
@@ -134,7 +134,7 @@ impl Frame {
         Ok(())
     }
 
-    pub fn planes(&self) -> Vec<Plane<'_>> {
+    pub(super) fn planes(&self) -> Vec<Plane<'_>> {
         let planes = self.components.iter().map(|component| Plane {
             samples: &component.samples,
             stride: 8 * component.blocks_across,
@@ -147,7 +147,7 @@ impl Frame {
 
 impl Component {
     /// A block becomes samples.
-    pub fn set(&mut self, x: usize, y: usize, block: &[i16; 64], quantization: &[u16; 64]) {
+    pub(super) fn set(&mut self, x: usize, y: usize, block: &[i16; 64], quantization: &[u16; 64]) {
         let stride = 8 * self.blocks_across;
         idct(block, quantization, &mut self.samples[8 * (y * stride + x)..], stride);
     }

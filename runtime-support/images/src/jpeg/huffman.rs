@@ -6,7 +6,7 @@ use crate::fault::{Fault, broken};
 /// Bits of the codes that one look at a table decodes.
 const LOOK: u32 = 9;
 
-pub struct Huffman {
+pub(super) struct Huffman {
     /// By the next `LOOK` bits: length and symbol of the code that they begin with, or length 0 if it is longer.
     short: [(u8, u8); 1 << LOOK],
     /// By length: the code behind the last one of this length, with zeros up to 16 bits, and what a code's number is added to
@@ -18,7 +18,7 @@ pub struct Huffman {
 
 impl Huffman {
     /// By how many codes there are of each length from 1 on, and their symbols in order.
-    pub fn new(counts: &[u8; 16], symbols: &[u8]) -> Result<Huffman, Fault> {
+    pub(super) fn new(counts: &[u8; 16], symbols: &[u8]) -> Result<Huffman, Fault> {
         let mut table = Huffman {
             short: [(0, 0); 1 << LOOK],
             ends: [0; 17],
@@ -49,7 +49,7 @@ impl Huffman {
     }
 
     #[inline]
-    pub fn symbol(&self, bits: &mut Bits<'_>) -> Result<u8, Fault> {
+    pub(super) fn symbol(&self, bits: &mut Bits<'_>) -> Result<u8, Fault> {
         let (length, symbol) = self.short[bits.peek(LOOK) as usize];
         if length > 0 {
             bits.pass(u32::from(length))?;

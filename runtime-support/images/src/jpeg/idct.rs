@@ -50,7 +50,7 @@ fn eight<const SHIFT: usize>(x: [Int; 8]) -> [Int; 8] {
 }
 
 /// A block of coefficients, row by row, to samples: rows that lie `stride` apart in `out`.
-pub fn idct(coefficients: &[i16; 64], quantization: &[u16; 64], out: &mut [u8], stride: usize) {
+pub(super) fn idct(coefficients: &[i16; 64], quantization: &[u16; 64], out: &mut [u8], stride: usize) {
     let mut columns = [[Wrapping(0); 8]; 8];
     for (at, column) in columns.iter_mut().enumerate() {
         let value = |row: usize| {

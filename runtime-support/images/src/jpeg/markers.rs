@@ -9,17 +9,17 @@ use crate::watch::Watch;
 /// How often the scans of an image may come by each of its blocks, on average. Encoders make about ten scans, those that look for
 /// the smallest file some twenty for each component; the format allows thousands, which take no bits of blocks that do not
 /// change. Small images may have more: 4 visits for each byte of the stream are free, and a scan's head has 10 bytes.
-pub const VISITS: usize = 64;
+pub(super) const VISITS: usize = 64;
 
 /// The order in which coefficients are stored: the place, row by row, of each.
-pub const ZIGZAG: [u8; 64] = [
+pub(super) const ZIGZAG: [u8; 64] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7,
     14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39,
     46, 53, 60, 61, 54, 47, 55, 62, 63,
 ];
 
 /// The contents of the segments so far.
-pub struct Decoder<'s> {
+pub(super) struct Decoder<'s> {
     stream: &'s [u8],
     at: usize,
     pub watch: &'s Watch<'s>,
@@ -36,7 +36,7 @@ pub struct Decoder<'s> {
 }
 
 impl<'s> Decoder<'s> {
-    pub fn new(stream: &'s [u8], watch: &'s Watch<'s>) -> Decoder<'s> {
+    pub(super) fn new(stream: &'s [u8], watch: &'s Watch<'s>) -> Decoder<'s> {
         Decoder {
             stream,
             at: 0,
@@ -53,7 +53,7 @@ impl<'s> Decoder<'s> {
     }
 
     /// Reads the whole image.
-    pub fn read(&mut self) -> Result<(), Fault> {
+    pub(super) fn read(&mut self) -> Result<(), Fault> {
         if !self.stream.starts_with(&[0xff, 0xd8]) {
             return Err(broken());
         }

@@ -17,10 +17,10 @@ mod upsample;
 use crate::fault::{Fault, broken};
 use crate::image::Image;
 use crate::watch::Watch;
-pub use color::rgb;
+pub(crate) use color::rgb;
 use markers::Decoder;
 
-pub fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
+pub(crate) fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
     let mut decoder = Decoder::new(stream, watch);
     decoder.read()?;
     let frame = decoder.frame.ok_or_else(broken)?;

@@ -6,7 +6,7 @@ use super::huffman::Huffman;
 use super::markers::{Decoder, ZIGZAG};
 use crate::fault::{Fault, broken};
 
-pub struct Scan {
+pub(super) struct Scan {
     /// Number of each component in the frame, and of its tables for the first and the other coefficients.
     pub components: Vec<(usize, usize, usize)>,
     /// The coefficients, in the order of the stream, and of a progressive frame the bits: those above `high` are known, 0
@@ -19,7 +19,7 @@ pub struct Scan {
 
 impl Scan {
     /// By the content of a start-of-scan segment.
-    pub fn new(segment: &[u8], frame: &Frame) -> Result<Scan, Fault> {
+    pub(super) fn new(segment: &[u8], frame: &Frame) -> Result<Scan, Fault> {
         let [count, rest @ ..] = segment else { return Err(broken()) };
         let (specs, rest) = rest.split_at_checked(2 * usize::from(*count)).ok_or_else(broken)?;
         let &[first, last, bits] = rest else { return Err(broken()) };
@@ -62,7 +62,7 @@ impl Scan {
     }
 
     /// How many blocks it comes by.
-    pub fn visits(&self, frame: &Frame) -> usize {
+    pub(super) fn visits(&self, frame: &Frame) -> usize {
         let (across, down) = self.steps(frame);
         let blocks = |&(at, ..): &(usize, usize, usize)| frame.components[at].h * frame.components[at].v;
         across
@@ -81,7 +81,7 @@ struct State {
 }
 
 /// Decodes the scan whose bits begin at `at`; gives where it ends.
-pub fn decode(
+pub(super) fn decode(
     decoder: &Decoder<'_>,
     scan: &Scan,
     frame: &mut Frame,

@@ -3,7 +3,7 @@
 use super::frame::{Component, Frame, Plane};
 
 /// Row `y` of the image, of one component. Of `out` at least as much is written as the image is wide.
-pub fn row(frame: &Frame, component: &Component, plane: &Plane, y: usize, out: &mut [u8]) {
+pub(super) fn row(frame: &Frame, component: &Component, plane: &Plane, y: usize, out: &mut [u8]) {
     let (across, down) = (frame.max_h / component.h, frame.max_v / component.v);
     let last = plane.height - 1;
     let here = plane.row(y / down);

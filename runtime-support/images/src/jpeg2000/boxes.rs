@@ -3,12 +3,12 @@
 use super::cost::number;
 
 /// Boxes one after the other: the type and the content of each. Ends where one is cut.
-pub struct Boxes<'s> {
+pub(super) struct Boxes<'s> {
     rest: &'s [u8],
 }
 
 impl<'s> Boxes<'s> {
-    pub fn of(stream: &'s [u8]) -> Boxes<'s> {
+    pub(super) fn of(stream: &'s [u8]) -> Boxes<'s> {
         Boxes { rest: stream }
     }
 }

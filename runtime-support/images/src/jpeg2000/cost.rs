@@ -6,7 +6,7 @@ mod markers;
 
 use crate::fault::{Fault, broken, unsupported};
 use crate::image::LIMIT;
-pub use markers::number;
+pub(crate) use markers::number;
 use markers::{Markers, Style};
 
 /// Bytes of each sample of a component: itself, its coefficient, and two copies.
@@ -43,7 +43,7 @@ const MAX_CHANGES: u64 = 32;
 
 /// Fails where a codestream takes more memory or work than it may. `channels` is the number
 /// that a palette around it makes. Gives about the bytes that it takes.
-pub fn check(markers: &[u8], channels: u64) -> Result<usize, Fault> {
+pub(crate) fn check(markers: &[u8], channels: u64) -> Result<usize, Fault> {
     let size = Size::read(markers)?;
     let tiles = size.tiles_across().saturating_mul(size.tiles_down());
     if tiles > MAX_TILES {

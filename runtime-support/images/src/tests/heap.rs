@@ -43,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
 
 /// What `body` gives, and the bytes that it took at once on this thread. That there is memory is asked for by taking it, so a
 /// decoder's own estimate counts.
-pub fn peak<T>(body: impl FnOnce() -> T) -> (T, usize) {
+pub(super) fn peak<T>(body: impl FnOnce() -> T) -> (T, usize) {
     let before = HEAP.get().0;
     HEAP.set((before, before));
     let result = body();

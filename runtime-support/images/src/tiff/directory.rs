@@ -6,7 +6,7 @@ use tiff::tags::Tag;
 use crate::fault::{Fault, broken};
 
 /// An entry: the number of its tag, and where its values are.
-pub struct Entry {
+pub(super) struct Entry {
     tag: u64,
     kind: u64,
     count: usize,
@@ -16,13 +16,13 @@ pub struct Entry {
 
 impl Entry {
     /// Bytes of a value.
-    pub fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         SIZES.get(self.kind as usize).copied().unwrap_or(0)
     }
 }
 
 /// The entries of a stream's first directory.
-pub struct Directory<'s> {
+pub(super) struct Directory<'s> {
     stream: &'s [u8],
     little: bool,
     entries: Vec<Entry>,
@@ -66,7 +66,7 @@ const LISTS: [Tag; 6] = [
 const MAX_VALUES: usize = 1 << 16;
 
 impl Directory<'_> {
-    pub fn read(stream: &[u8]) -> Result<Directory<'_>, Fault> {
+    pub(super) fn read(stream: &[u8]) -> Result<Directory<'_>, Fault> {
         let little = stream.starts_with(b"II");
         let mut directory = Directory { stream, little, entries: vec![] };
         let number = |at: usize, size: usize| number(stream, little, at, size).ok_or_else(broken);
@@ -109,17 +109,17 @@ impl Directory<'_> {
     }
 
     /// The entry of a tag; of several the last, as the library takes it.
-    pub fn entry(&self, tag: Tag) -> Option<&Entry> {
+    pub(super) fn entry(&self, tag: Tag) -> Option<&Entry> {
         self.entries.iter().rfind(|entry| entry.tag == u64::from(tag.to_u16()))
     }
 
     /// Values of all lists.
-    pub fn listed(&self) -> usize {
+    pub(super) fn listed(&self) -> usize {
         self.entries.iter().map(|entry| entry.count).sum()
     }
 
     /// The values of a tag with whole numbers; `usize::MAX` for one that does not fit.
-    pub fn values(&self, tag: Tag) -> impl Iterator<Item = usize> {
+    pub(super) fn values(&self, tag: Tag) -> impl Iterator<Item = usize> {
         let (stream, little) = (self.stream, self.little);
         self.entry(tag).into_iter().flat_map(move |entry| {
             let size = entry.size();

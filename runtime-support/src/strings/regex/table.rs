@@ -36,7 +36,7 @@ fn number<K: std::hash::Hash + Eq>(keys: impl Iterator<Item = K>) -> (Vec<usize>
 
 impl Table {
     /// All states that texts reach. A match shows one step after its last byte.
-    pub fn of(automaton: &dense::DFA<Vec<u32>>) -> Result<Table, String> {
+    pub(super) fn of(automaton: &dense::DFA<Vec<u32>>) -> Result<Table, String> {
         let bytes = automaton.byte_classes();
         let classes: Vec<usize> = (0..=u8::MAX).map(|byte| usize::from(bytes.get(byte))).collect();
         let mut samples = vec![0; classes.iter().max().map_or(0, |most| most + 1)];
@@ -63,7 +63,7 @@ impl Table {
 
     /// The table with the fewest states and classes: states are distinguished by whether texts may end there, then by the states that
     /// follow, round by round until nothing changes.
-    pub fn minimal(self) -> Table {
+    pub(super) fn minimal(self) -> Table {
         let elements = self.next.len() * self.next.first().map_or(0, Vec::len);
         let (mut groups, mut count) = number(self.ends.iter());
         for round in 1.. {
@@ -104,7 +104,7 @@ impl Table {
     }
 
     /// The format of `dfa.rs`.
-    pub fn program(&self) -> Vec<u8> {
+    pub(super) fn program(&self) -> Vec<u8> {
         let states = self.next.len();
         let wide = states > 1 << 16;
         let is_dead =

@@ -14,25 +14,25 @@ use super::tables::Tables;
 /// Numbers of the tables.
 mod number {
     /// What the tokenizer is.
-    pub const KIND: usize = 0;
+    pub(super) const KIND: usize = 0;
     /// The sum of [`super::flag`]s.
-    pub const FLAGS: usize = 1;
+    pub(super) const FLAGS: usize = 1;
     /// The most characters of a word.
-    pub const WORD: usize = 2;
+    pub(super) const WORD: usize = 2;
     /// The most tokens of a text that is alone; 0 is any number.
-    pub const TOKENS: usize = 3;
-    pub const UNKNOWN: usize = 4;
-    pub const START: usize = 5;
-    pub const END: usize = 6;
+    pub(super) const TOKENS: usize = 3;
+    pub(super) const UNKNOWN: usize = 4;
+    pub(super) const START: usize = 5;
+    pub(super) const END: usize = 6;
 }
 
 /// Parts of the tables.
 mod part {
     /// What stands for a word that is not made of pieces.
-    pub const UNKNOWN: usize = 0;
+    pub(super) const UNKNOWN: usize = 0;
     /// What pieces begin with that do not begin a word.
-    pub const SUFFIX: usize = 1;
-    pub const VOCABULARY: usize = 2;
+    pub(super) const SUFFIX: usize = 1;
+    pub(super) const VOCABULARY: usize = 2;
 }
 
 pub mod kind {

@@ -13,28 +13,28 @@ use super::tables::{Tables, Texts, Words, word};
 /// Numbers of the tables.
 mod number {
     /// The sum of [`super::flag`]s.
-    pub const FLAGS: usize = 0;
+    pub(super) const FLAGS: usize = 0;
     /// The most tokens of a text, but for the one behind it.
-    pub const MOST: usize = 1;
-    pub const START: usize = 2;
-    pub const END: usize = 3;
+    pub(super) const MOST: usize = 1;
+    pub(super) const START: usize = 2;
+    pub(super) const END: usize = 3;
     /// What fills up rows.
-    pub const PADDING: usize = 4;
+    pub(super) const PADDING: usize = 4;
 }
 
 /// Parts of the tables.
 mod part {
     /// The vocabulary, as bytes.
-    pub const VOCABULARY: usize = 0;
+    pub(super) const VOCABULARY: usize = 0;
     /// The number of each byte, and with [`super::flag::CLIP`] of each at the end of a word.
-    pub const BYTES: usize = 1;
+    pub(super) const BYTES: usize = 1;
     /// Merges, 4 words each, in the order of the first two: left, right, how many come before it, the result.
-    pub const MERGES: usize = 2;
+    pub(super) const MERGES: usize = 2;
     /// Texts that are found wherever they are, and their tokens.
-    pub const SPECIAL: usize = 3;
-    pub const SPECIAL_TOKENS: usize = 4;
+    pub(super) const SPECIAL: usize = 3;
+    pub(super) const SPECIAL_TOKENS: usize = 4;
     /// Texts that are found before those, with their tokens.
-    pub const ADDED: usize = 5;
+    pub(super) const ADDED: usize = 5;
 }
 
 pub mod flag {

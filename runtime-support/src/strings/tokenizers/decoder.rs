@@ -36,16 +36,16 @@ impl State {
 /// Numbers of the tables of a decoder of BERT.
 mod number {
     /// 1: tokens that stand around texts are passed over. 2: there is no space beside some punctuation.
-    pub const FLAGS: usize = 0;
+    pub(super) const FLAGS: usize = 0;
     /// How many tokens are passed over; each follows.
-    pub const SPECIAL: usize = 1;
+    pub(super) const SPECIAL: usize = 1;
 }
 
 /// Parts of these tables.
 mod part {
-    pub const UNKNOWN: usize = 0;
-    pub const SUFFIX: usize = 1;
-    pub const VOCABULARY: usize = 2;
+    pub(super) const UNKNOWN: usize = 0;
+    pub(super) const SUFFIX: usize = 1;
+    pub(super) const VOCABULARY: usize = 2;
 }
 
 /// Tables of a decoder of BERT: the tokens that are passed over, if any are; whether there is no space beside some punctuation; what
@@ -123,19 +123,19 @@ fn joins(before: u32, first: u32) -> bool {
 
 mod bytes {
     /// Numbers of the tables of a decoder of pairs of bytes: the sum of [`flag`]s.
-    pub const FLAGS: usize = 0;
+    pub(super) const FLAGS: usize = 0;
 
     /// Parts of these tables.
-    pub const UNKNOWN: usize = 0;
-    pub const VOCABULARY: usize = 1;
+    pub(super) const UNKNOWN: usize = 0;
+    pub(super) const VOCABULARY: usize = 1;
     /// Characters of the vocabulary and the bytes that they stand for, ascending: two words each.
-    pub const LETTERS: usize = 2;
+    pub(super) const LETTERS: usize = 2;
     /// Added tokens, ascending, as words.
-    pub const ADDED: usize = 3;
+    pub(super) const ADDED: usize = 3;
     /// Their texts.
-    pub const ADDED_TEXTS: usize = 4;
+    pub(super) const ADDED_TEXTS: usize = 4;
     /// Special tokens, ascending, as words.
-    pub const SPECIAL: usize = 5;
+    pub(super) const SPECIAL: usize = 5;
 }
 
 pub mod bytes_flag {

@@ -24,7 +24,7 @@ pub(super) struct Lexicon<'t> {
 }
 
 impl<'t> Lexicon<'t> {
-    pub fn of(part: &'t [u8]) -> Result<Lexicon<'t>, Status> {
+    pub(super) fn of(part: &'t [u8]) -> Result<Lexicon<'t>, Status> {
         let words = part.as_chunks::<4>().0;
         let read = || {
             let count = word(words, 0)? as usize;
@@ -37,16 +37,16 @@ impl<'t> Lexicon<'t> {
     }
 
     /// Before the first byte.
-    pub fn walk(&self) -> Walk<'t> {
+    pub(super) fn walk(&self) -> Walk<'t> {
         Walk { lexicon: *self, low: 0, high: self.texts.count(), depth: 0 }
     }
 
     /// The text and the number at a place.
-    pub fn text(&self, place: usize) -> Option<&'t [u8]> {
+    pub(super) fn text(&self, place: usize) -> Option<&'t [u8]> {
         self.texts.text(place)
     }
 
-    pub fn number(&self, place: usize) -> Option<u32> {
+    pub(super) fn number(&self, place: usize) -> Option<u32> {
         word(self.numbers, place)
     }
 }
@@ -62,7 +62,7 @@ pub(super) struct Walk<'t> {
 
 impl Walk<'_> {
     /// Goes on by a byte; whether any text does.
-    pub fn step(&mut self, byte: u8) -> bool {
+    pub(super) fn step(&mut self, byte: u8) -> bool {
         let first = |at: usize| word(self.lexicon.first, at).map_or(0, |place| place as usize);
         if self.depth == 0 {
             (self.low, self.high) = (first(usize::from(byte)), first(usize::from(byte) + 1));
@@ -90,7 +90,7 @@ impl Walk<'_> {
     }
 
     /// Where the text of just these bytes is.
-    pub fn end(&self) -> Option<usize> {
+    pub(super) fn end(&self) -> Option<usize> {
         let text = if self.low < self.high { self.lexicon.text(self.low) } else { None };
         (text?.len() == self.depth).then_some(self.low)
     }
@@ -98,7 +98,7 @@ impl Walk<'_> {
 
 /// A part with these texts; of equal ones the last has its number there.
 #[cfg(feature = "compile")]
-pub fn lexicon<'e>(entries: impl IntoIterator<Item = (&'e [u8], u32)>) -> Vec<u8> {
+pub(super) fn lexicon<'e>(entries: impl IntoIterator<Item = (&'e [u8], u32)>) -> Vec<u8> {
     let mut entries: Vec<(&[u8], u32)> = entries.into_iter().collect();
     entries.sort_by_key(|&(text, _)| text);
     // Stable: the last of equal ones is the last of them here.

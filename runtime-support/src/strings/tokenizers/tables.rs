@@ -31,7 +31,7 @@ pub(in super::super) struct Tables<'t> {
 }
 
 impl<'t> Tables<'t> {
-    pub fn of(bytes: &'t [u8]) -> Result<Tables<'t>, Status> {
+    pub(super) fn of(bytes: &'t [u8]) -> Result<Tables<'t>, Status> {
         let words = bytes.as_chunks::<4>().0;
         let read = || {
             let header = (word(words, 0)?, word(words, 1)? as usize, word(words, 2)? as usize);
@@ -42,11 +42,11 @@ impl<'t> Tables<'t> {
         read().ok_or(Status::BAD_SIZE)
     }
 
-    pub fn number(&self, at: usize) -> Result<u32, Status> {
+    pub(super) fn number(&self, at: usize) -> Result<u32, Status> {
         word(self.numbers, at).ok_or(Status::BAD_SIZE)
     }
 
-    pub fn part(&self, at: usize) -> Result<&'t [u8], Status> {
+    pub(super) fn part(&self, at: usize) -> Result<&'t [u8], Status> {
         let read = || {
             let (start, size) = (word(self.parts, 2 * at)? as usize, word(self.parts, 2 * at + 1)? as usize);
             self.bytes.get(start..start.checked_add(size)?)
@@ -57,7 +57,7 @@ impl<'t> Tables<'t> {
 
 /// Tables of numbers and parts, or the bytes that are too many for them.
 #[cfg(feature = "compile")]
-pub fn tables(numbers: &[u32], parts: &[&[u8]]) -> Result<Vec<u8>, usize> {
+pub(super) fn tables(numbers: &[u32], parts: &[&[u8]]) -> Result<Vec<u8>, usize> {
     let header = 4 * (3 + numbers.len() + 2 * parts.len());
     let total = parts.iter().fold(header, |total, part| total + part.len().next_multiple_of(4));
     if u32::try_from(total).is_err() {
@@ -87,7 +87,7 @@ pub(super) struct Texts<'t> {
 }
 
 impl<'t> Texts<'t> {
-    pub fn of(part: &'t [u8]) -> Result<Texts<'t>, Status> {
+    pub(super) fn of(part: &'t [u8]) -> Result<Texts<'t>, Status> {
         let read = || {
             let (count, rest) = part.split_first_chunk::<4>()?;
             let count = u32::from_le_bytes(*count) as usize;
@@ -97,11 +97,11 @@ impl<'t> Texts<'t> {
         read().ok_or(Status::BAD_SIZE)
     }
 
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.ends.len()
     }
 
-    pub fn text(&self, at: usize) -> Option<&'t [u8]> {
+    pub(super) fn text(&self, at: usize) -> Option<&'t [u8]> {
         let start = if at == 0 { 0 } else { word(self.ends, at - 1)? };
         self.texts.get(start as usize..word(self.ends, at)? as usize)
     }
@@ -109,7 +109,7 @@ impl<'t> Texts<'t> {
 
 /// A part with these texts.
 #[cfg(feature = "compile")]
-pub fn texts<'t>(texts: impl IntoIterator<Item = &'t [u8], IntoIter: Clone>) -> Vec<u8> {
+pub(super) fn texts<'t>(texts: impl IntoIterator<Item = &'t [u8], IntoIter: Clone>) -> Vec<u8> {
     let texts = texts.into_iter();
     let mut bytes = (texts.clone().count() as u32).to_le_bytes().to_vec();
     let mut end = 0;

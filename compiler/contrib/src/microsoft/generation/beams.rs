@@ -72,7 +72,7 @@ fn number(cx: &mut NodeCx<'_, '_>, at: usize, most: &Dim) -> Result<Dim> {
 }
 
 /// What differs between the operators of beam search.
-pub struct Kind {
+pub(super) struct Kind {
     /// 0 for a decoder alone, 1 for an encoder of tokens, 2 for one of features.
     pub model: i64,
     /// f32 scalar.
@@ -81,7 +81,7 @@ pub struct Kind {
 }
 
 /// The results of a node.
-pub fn search(cx: &mut NodeCx<'_, '_>, kind: Kind) -> Result<Vec<ValueId>> {
+pub(super) fn search(cx: &mut NodeCx<'_, '_>, kind: Kind) -> Result<Vec<ValueId>> {
     let longest = longest(cx)?;
     let beams = number(cx, 3, &Dim::from(MOST_BEAMS))?;
     let returned = number(cx, 4, &beams)?;

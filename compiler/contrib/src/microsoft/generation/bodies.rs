@@ -9,7 +9,7 @@ use onnxc_ops::row::*;
 
 /// What an input stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Slot {
+pub(super) enum Slot {
     /// The decoder's newest tokens, or all so far; of an encoder, the tokens that the decoder starts with.
     Tokens,
     Positions,
@@ -29,7 +29,7 @@ pub enum Slot {
 
 /// Kinds of models, distinguished by the inputs of their decoders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
+pub(super) enum Form {
     /// A decoder alone. Keys and values are one cache `[2, rows, heads, length, size]`.
     Tokens,
     /// A decoder behind an encoder of tokens. Caches are `[rows, heads, length, size]`, as with features.
@@ -74,7 +74,7 @@ const OF_FIXED_ROOM: &[&str] = &[
 
 /// A decoder, whose outputs are logits and a cache for each that it takes of itself.
 #[derive(Clone)]
-pub struct Decoder {
+pub(super) struct Decoder {
     pub body: Arc<Subgraph>,
     /// What each input stands for.
     pub slots: Vec<Slot>,
@@ -87,7 +87,7 @@ pub struct Decoder {
 
 impl Decoder {
     /// The decoder that the attribute `what` holds.
-    pub fn new(cx: &NodeCx<'_, '_>, what: &str, body: Arc<Subgraph>, form: Form) -> Result<Decoder> {
+    pub(super) fn new(cx: &NodeCx<'_, '_>, what: &str, body: Arc<Subgraph>, form: Form) -> Result<Decoder> {
         let names = body.input_names();
         let known = slots_by_name(cx, what, &body, form.slots(), Some(form.axes()))?;
         let caches: Vec<usize> = (0..names.len()).filter(|&at| known[at].is_none()).collect();
@@ -117,7 +117,7 @@ impl Decoder {
     }
 
     /// Values for its inputs.
-    pub fn inputs(&self, mut value: impl FnMut(Slot) -> Option<ValueId>) -> Result<Vec<ValueId>> {
+    pub(super) fn inputs(&self, mut value: impl FnMut(Slot) -> Option<ValueId>) -> Result<Vec<ValueId>> {
         let names = self.body.input_names();
         let of_slot = |(&slot, name): (&Slot, &&str)| match value(slot) {
             Some(value) => Ok(value),
@@ -127,26 +127,31 @@ impl Decoder {
     }
 
     /// Logits and caches of its results.
-    pub fn split(&self, mut results: Vec<ValueId>) -> (ValueId, Vec<ValueId>) {
+    pub(super) fn split(&self, mut results: Vec<ValueId>) -> (ValueId, Vec<ValueId>) {
         let logits = results.remove(self.logits);
         (logits, results)
     }
 
     /// Names of some of its inputs.
-    pub fn names(&self, inputs: &[usize]) -> Vec<&str> {
+    pub(super) fn names(&self, inputs: &[usize]) -> Vec<&str> {
         let names = self.body.input_names();
         inputs.iter().map(|&at| names[at]).collect()
     }
 
     /// Whether it takes all tokens so far: it does not say that there is one.
-    pub fn takes_all_tokens(&self) -> bool {
+    pub(super) fn takes_all_tokens(&self) -> bool {
         let at = self.slots.iter().position(|&slot| slot == Slot::Tokens);
         let ty = at.and_then(|at| self.body.input_type(at));
         ty.is_some_and(|(_, dims)| dims.get(1) != Some(&Some(Dim::ONE)))
     }
 
     /// Caches of no tokens, with `rows` along the axis `row`.
-    pub fn empty_caches(&self, cx: &mut NodeCx<'_, '_>, row: usize, rows: &Dim) -> Result<Vec<ValueId>> {
+    pub(super) fn empty_caches(
+        &self,
+        cx: &mut NodeCx<'_, '_>,
+        row: usize,
+        rows: &Dim,
+    ) -> Result<Vec<ValueId>> {
         self.own.iter().map(|&at| empty_cache(cx, &self.body, at, row, rows)).collect()
     }
 }
@@ -191,7 +196,7 @@ fn slots_by_name(
 }
 
 /// What the inputs of an encoder stand for. One of tokens has a mask, one of features has none.
-pub fn encoder_slots(cx: &NodeCx<'_, '_>, encoder: &Subgraph, of_tokens: bool) -> Result<Vec<Slot>> {
+pub(super) fn encoder_slots(cx: &NodeCx<'_, '_>, encoder: &Subgraph, of_tokens: bool) -> Result<Vec<Slot>> {
     let known: &[(&str, Slot)] = match of_tokens {
         true => &[
             ("encoder_input_ids", Slot::EncoderTokens),
@@ -210,7 +215,7 @@ pub fn encoder_slots(cx: &NodeCx<'_, '_>, encoder: &Subgraph, of_tokens: bool) -
 
 /// For each of the values that are given, the one that is taken and has a name of the same words, as `past_self_key_0` and
 /// `present_key_self_0` have. Where that is not one for each, the ones of the same places.
-pub fn pairing(taken: &[&str], given: &[&str]) -> Vec<usize> {
+pub(super) fn pairing(taken: &[&str], given: &[&str]) -> Vec<usize> {
     let words_taken: Vec<Vec<&str>> = taken.iter().map(|name| words(name)).collect();
     let mut order = Vec::with_capacity(given.len());
     for name in given {

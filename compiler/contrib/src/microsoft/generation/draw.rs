@@ -11,7 +11,7 @@ use onnxc_ops::row::*;
 use onnxc_ops::softmax::softmax_along;
 
 /// Draws from the tokens that are left when the least likely ones are filtered out.
-pub struct Draw {
+pub(super) struct Draw {
     /// Numbers below 1 for all steps, f64 `[steps, rows]`.
     uniform: ValueId,
     /// Number of tokens before the first step.
@@ -32,7 +32,7 @@ struct Filter {
 }
 
 impl Draw {
-    pub fn new(cx: &mut NodeCx<'_, '_>, start: &Dim, longest: &Dim) -> Result<Draw> {
+    pub(super) fn new(cx: &mut NodeCx<'_, '_>, start: &Dim, longest: &Dim) -> Result<Draw> {
         let seed = scalar_of(cx, 8, I64)?;
         let rows = cx.b.shape(cx.input(0)?)[0].clone();
         let steps = longest.clone() - start.clone();

@@ -9,7 +9,7 @@ use onnxc_ops::control::written::Written;
 use onnxc_ops::row::*;
 
 /// How a token of each row is picked from scores `[rows, vocabulary]`; i64 `[rows]`.
-pub trait Pick {
+pub(super) trait Pick {
     fn first(&mut self, cx: &mut NodeCx<'_, '_>, scores: ValueId) -> Result<ValueId>;
 
     /// The same inside the loop.
@@ -17,7 +17,7 @@ pub trait Pick {
 }
 
 /// The most likely token.
-pub struct Best;
+pub(super) struct Best;
 
 fn best(b: &mut Builder<'_>, scores: ValueId) -> Result<ValueId> {
     let best = b.emit1(Op::ArgReduce { max: true, axis: 1, last: false }, &[scores])?;
@@ -61,14 +61,14 @@ impl Ends {
 }
 
 /// Whether some row goes on: a bool scalar.
-pub fn some_go_on(b: &mut Builder<'_>, done: ValueId) -> Result<ValueId> {
+pub(super) fn some_go_on(b: &mut Builder<'_>, done: ValueId) -> Result<ValueId> {
     let all = b.reduce(ReduceFn::And, done, &[0])?;
     let all = b.squeeze(all, &[0])?;
     b.unary(UnaryFn::Not, all)
 }
 
 /// Sequences of `longest` tokens, i32 `[rows, longest]`.
-pub fn sequences(
+pub(super) fn sequences(
     cx: &mut NodeCx<'_, '_>,
     model: &Model,
     scores: &Scores,

@@ -10,7 +10,7 @@ use onnxc_ops::control::written::{Written, tensors};
 use onnxc_ops::row::*;
 
 /// A decoder, with what its first run gave. Rows are those of all beams, the beams of one sequence side by side.
-pub struct Model {
+pub(super) struct Model {
     decoder: Decoder,
     /// Beams of each sequence.
     beams: Dim,
@@ -60,7 +60,7 @@ impl Context {
 }
 
 /// A model inside the loop.
-pub struct Running {
+pub(super) struct Running {
     caches: Vec<ValueId>,
     mask: Option<ValueId>,
     /// What a step gives for the next one.
@@ -69,7 +69,7 @@ pub struct Running {
 }
 
 /// Each row `beams` times along an axis.
-pub fn spread(b: &mut Builder<'_>, x: ValueId, axis: usize, beams: &Dim) -> Result<ValueId> {
+pub(super) fn spread(b: &mut Builder<'_>, x: ValueId, axis: usize, beams: &Dim) -> Result<ValueId> {
     if *beams == Dim::ONE {
         return Ok(x);
     }
@@ -113,7 +113,12 @@ fn cumulated(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
 
 impl Model {
     /// The model of a node, after its first run on input 0; `mask` is the input with a mask of that one.
-    pub fn new(cx: &mut NodeCx<'_, '_>, kind: i64, beams: &Dim, mask: Option<ValueId>) -> Result<Model> {
+    pub(super) fn new(
+        cx: &mut NodeCx<'_, '_>,
+        kind: i64,
+        beams: &Dim,
+        mask: Option<ValueId>,
+    ) -> Result<Model> {
         match kind {
             0 => Model::of_tokens(cx, beams, mask),
             _ => Model::with_encoder(cx, kind == 2, beams, mask),
@@ -234,7 +239,7 @@ impl Model {
     }
 
     /// The model inside a loop, after tokens were picked: `parents` says which row each row goes on from, i64 `[rows]`.
-    pub fn enter(
+    pub(super) fn enter(
         &self,
         cx: &mut NodeCx<'_, '_>,
         turn: &mut Written,
@@ -257,7 +262,7 @@ impl Model {
     }
 
     /// Scores after one more token, f32 `[rows, vocabulary]`; `ids` are all tokens, i32 `[rows, counter + 1]`.
-    pub fn step(
+    pub(super) fn step(
         &self,
         cx: &mut NodeCx<'_, '_>,
         turn: &mut Written,
@@ -297,7 +302,7 @@ impl Model {
     }
 
     /// States of the next iteration, in the order of [`Model::enter`].
-    pub fn leave(
+    pub(super) fn leave(
         &self,
         cx: &mut NodeCx<'_, '_>,
         turn: &mut Written,

@@ -9,10 +9,10 @@ use onnxc_ops::control::written::Written;
 use onnxc_ops::row::*;
 
 /// The score of what must not be picked.
-pub const LOWEST: f64 = f32::MIN as f64;
+pub(super) const LOWEST: f64 = f32::MIN as f64;
 
 /// Inputs of a node that scores depend on, by number.
-pub struct Places {
+pub(super) struct Places {
     pub min_length: usize,
     pub repetition: usize,
     pub vocab_mask: usize,
@@ -21,7 +21,7 @@ pub struct Places {
 
 /// Operations on scores, f32 `[rows, vocabulary]`, in the order in which they are done.
 #[derive(Clone, Copy)]
-pub struct Scores {
+pub(super) struct Scores {
     /// f32 scalar.
     repetition: Option<ValueId>,
     ngram: usize,
@@ -41,7 +41,7 @@ pub struct Scores {
 
 impl Scores {
     /// The operations that a node asks for; each sequence has `beams` rows.
-    pub fn new(cx: &mut NodeCx<'_, '_>, places: &Places, beams: &Dim) -> Result<Scores> {
+    pub(super) fn new(cx: &mut NodeCx<'_, '_>, places: &Places, beams: &Dim) -> Result<Scores> {
         let ngram = match cx.int("no_repeat_ngram_size")? {
             size @ ..=0xffff => usize::try_from(size).unwrap_or(0),
             other => return malformed(format!("no_repeat_ngram_size is {other}; it may be at most 65535")),
@@ -75,7 +75,7 @@ impl Scores {
     }
 
     /// The operations inside a loop, which has the steps after the first.
-    pub fn enter(&self, cx: &NodeCx<'_, '_>, turn: &mut Written) -> Scores {
+    pub(super) fn enter(&self, cx: &NodeCx<'_, '_>, turn: &mut Written) -> Scores {
         let mut take = |value: Option<ValueId>| value.map(|value| turn.take(cx, value));
         Scores {
             repetition: take(self.repetition),
@@ -90,7 +90,7 @@ impl Scores {
     }
 
     /// Scores after `ids`, i32 `[rows, length]`.
-    pub fn apply(&self, b: &mut Builder<'_>, scores: ValueId, ids: ValueId) -> Result<ValueId> {
+    pub(super) fn apply(&self, b: &mut Builder<'_>, scores: ValueId, ids: ValueId) -> Result<ValueId> {
         let (shape, length) = (b.shape(scores), b.shape(ids)[1].clone());
         let (mut scores, ids) = (scores, b.cast(ids, I64)?);
         let lowest = b.scalar(F32, LOWEST);
@@ -149,14 +149,14 @@ fn requires_positive(b: &mut Builder<'_>, scalar: ValueId, name: &str) -> Result
 }
 
 /// Whether each token of a vocabulary is this one, bool `[vocabulary]`.
-pub fn is_token(b: &mut Builder<'_>, vocabulary: &Dim, token: i64) -> Result<ValueId> {
+pub(super) fn is_token(b: &mut Builder<'_>, vocabulary: &Dim, token: i64) -> Result<ValueId> {
     let all = b.iota(vec![vocabulary.clone()], 0)?;
     let token = b.constant(Tensor::scalar(token));
     b.compare(CompareFn::Eq, all, token)
 }
 
 /// An input of one element, as a scalar of a type.
-pub fn scalar_of(cx: &mut NodeCx<'_, '_>, at: usize, dtype: DType) -> Result<Option<ValueId>> {
+pub(super) fn scalar_of(cx: &mut NodeCx<'_, '_>, at: usize, dtype: DType) -> Result<Option<ValueId>> {
     let Some(value) = cx.optional(at) else { return Ok(None) };
     let value = to_scalar(cx, value)?;
     cx.b.cast(value, dtype).map(Some)

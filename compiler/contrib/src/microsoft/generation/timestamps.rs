@@ -13,7 +13,7 @@ const MOST_INITIAL: i64 = 50;
 
 /// The rules, by numbers of tokens. Those from `begin` on stand for points in time.
 #[derive(Clone, Copy)]
-pub struct Timestamps {
+pub(super) struct Timestamps {
     begin: i64,
     eos: i64,
     /// What is never picked, and what is not picked behind the first point in time.
@@ -25,7 +25,7 @@ pub struct Timestamps {
 
 impl Timestamps {
     /// The rules, if input `at` is 1, or may be.
-    pub fn new(cx: &mut NodeCx<'_, '_>, at: usize) -> Result<Option<Timestamps>> {
+    pub(super) fn new(cx: &mut NodeCx<'_, '_>, at: usize) -> Result<Option<Timestamps>> {
         let Some(processor) = cx.optional(at) else { return Ok(None) };
         let processor = to_scalar(cx, processor)?;
         let applies = match cx.b.known(processor).as_deref() {
@@ -50,12 +50,12 @@ impl Timestamps {
     }
 
     /// The rules with another condition.
-    pub fn applying(self, applies: Option<ValueId>) -> Timestamps {
+    pub(super) fn applying(self, applies: Option<ValueId>) -> Timestamps {
         Timestamps { applies, ..self }
     }
 
     /// Scores, f32 `[rows, vocabulary]`, after `ids`, i64 `[rows, length]`.
-    pub fn apply(self, b: &mut Builder<'_>, scores: ValueId, ids: ValueId) -> Result<ValueId> {
+    pub(super) fn apply(self, b: &mut Builder<'_>, scores: ValueId, ids: ValueId) -> Result<ValueId> {
         let (vocabulary, length) = (b.shape(scores)[1].clone(), b.shape(ids)[1].clone());
         let begin = b.constant(Tensor::scalar(self.begin));
         let stamp = b.compare(CompareFn::Ge, ids, begin)?;

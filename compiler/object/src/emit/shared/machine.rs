@@ -29,7 +29,7 @@ pub(super) enum Need {
 const TOO_FAR: &str = "the distance does not fit";
 
 impl Machine {
-    pub fn new(number: u16) -> Option<Machine> {
+    pub(super) fn new(number: u16) -> Option<Machine> {
         match number {
             elf::EM_X86_64 => Some(Machine::X86_64),
             elf::EM_AARCH64 => Some(Machine::Aarch64),
@@ -37,7 +37,7 @@ impl Machine {
         }
     }
 
-    pub fn number(self) -> u16 {
+    pub(super) fn number(self) -> u16 {
         match self {
             Machine::X86_64 => elf::EM_X86_64,
             Machine::Aarch64 => elf::EM_AARCH64,
@@ -45,7 +45,7 @@ impl Machine {
     }
 
     /// The largest page that a system may have.
-    pub fn page(self) -> u64 {
+    pub(super) fn page(self) -> u64 {
         match self {
             Machine::X86_64 => 0x1000,
             Machine::Aarch64 => 0x1_0000,
@@ -53,7 +53,7 @@ impl Machine {
     }
 
     /// The loader's relocation for an address in the library.
-    pub fn fill_own(self) -> u32 {
+    pub(super) fn fill_own(self) -> u32 {
         match self {
             Machine::X86_64 => elf::R_X86_64_RELATIVE,
             Machine::Aarch64 => elf::R_AARCH64_RELATIVE,
@@ -61,7 +61,7 @@ impl Machine {
     }
 
     /// The one for an entry in the table of addresses.
-    pub fn fill_symbol(self) -> u32 {
+    pub(super) fn fill_symbol(self) -> u32 {
         match self {
             Machine::X86_64 => elf::R_X86_64_GLOB_DAT,
             Machine::Aarch64 => elf::R_AARCH64_GLOB_DAT,
@@ -69,7 +69,7 @@ impl Machine {
     }
 
     /// The one for the address of a symbol with an addend.
-    pub fn fill_absolute(self) -> u32 {
+    pub(super) fn fill_absolute(self) -> u32 {
         match self {
             Machine::X86_64 => elf::R_X86_64_64,
             Machine::Aarch64 => elf::R_AARCH64_ABS64,
@@ -77,7 +77,7 @@ impl Machine {
     }
 
     /// `None` for a relocation that is not known.
-    pub fn need(self, kind: u32) -> Option<Need> {
+    pub(super) fn need(self, kind: u32) -> Option<Need> {
         Some(match self {
             Machine::X86_64 => match kind {
                 elf::R_X86_64_PC32 | elf::R_X86_64_PLT32 => Need::Jump,
@@ -109,7 +109,7 @@ impl Machine {
     }
 
     /// Fills a reference at address `place`, whose bytes these are, in; `target` is what it refers to, with the addend.
-    pub fn apply(self, kind: u32, bytes: &mut [u8], place: u64, target: u64) -> Result<(), String> {
+    pub(super) fn apply(self, kind: u32, bytes: &mut [u8], place: u64, target: u64) -> Result<(), String> {
         let distance = target.wrapping_sub(place) as i64;
         let pages = ((target & !0xfff).wrapping_sub(place & !0xfff) as i64) >> 12;
         let low = (target & 0xfff) as u32;
@@ -161,7 +161,7 @@ impl Machine {
     }
 
     /// The jump at address `place` through the entry at `entry`.
-    pub fn jump(self, place: u64, entry: u64) -> Result<[u8; JUMP_BYTES as usize], &'static str> {
+    pub(super) fn jump(self, place: u64, entry: u64) -> Result<[u8; JUMP_BYTES as usize], &'static str> {
         let mut code = [0; JUMP_BYTES as usize];
         match self {
             Machine::X86_64 => {

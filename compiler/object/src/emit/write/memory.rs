@@ -34,7 +34,12 @@ fn known(value: Option<Value>) -> Result<Value> {
 }
 
 impl Environment {
-    pub fn new(code: &mut Code<'_>, program: &Program, kind: FunctionKind, params: &[Value]) -> Environment {
+    pub(super) fn new(
+        code: &mut Code<'_>,
+        program: &Program,
+        kind: FunctionKind,
+        params: &[Value],
+    ) -> Environment {
         match (kind, params) {
             (FunctionKind::Run | FunctionKind::Checks, &[inputs, _, outputs, _, workspace, _, given]) => {
                 let text = code.unit.text_symbol();
@@ -66,19 +71,19 @@ impl Environment {
         }
     }
 
-    pub fn options(&self) -> Result<Value> {
+    pub(super) fn options(&self) -> Result<Value> {
         known(self.options)
     }
 
-    pub fn workspace(&self) -> Result<Value> {
+    pub(super) fn workspace(&self) -> Result<Value> {
         known(self.workspace)
     }
 
-    pub fn frame(&self) -> Result<Value> {
+    pub(super) fn frame(&self) -> Result<Value> {
         known(self.frame)
     }
 
-    pub fn level(&self) -> Result<Value> {
+    pub(super) fn level(&self) -> Result<Value> {
         known(self.level)
     }
 }

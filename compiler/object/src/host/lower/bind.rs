@@ -51,7 +51,7 @@ pub(super) struct Binder<'p> {
 
 impl Binder<'_> {
     /// Reads a symbol from the vector at `source` and completes what waits for it.
-    pub fn bind(&self, b: &mut Builder, step: usize, sym: Sym, source: Value) -> Result<()> {
+    pub(super) fn bind(&self, b: &mut Builder, step: usize, sym: Sym, source: Value) -> Result<()> {
         let graph = self.scope.graph;
         let bind = self.plan.dynamic.bind(self.scope.index, step);
         let bind = bind.ok_or_else(|| internal(format!("{sym} is read by a step without a plan")))?;
@@ -79,7 +79,7 @@ impl Binder<'_> {
     }
 
     /// Checks what must hold before this scope, a body that may not run, does.
-    pub fn enter(&self, b: &mut Builder) -> Result<()> {
+    pub(super) fn enter(&self, b: &mut Builder) -> Result<()> {
         let Some(conditions) = self.plan.dynamic.conditions(self.scope.index) else { return Ok(()) };
         let mut sizes = self.sizes(b, conditions, None);
         self.checks(b, conditions, &mut sizes)
@@ -211,7 +211,7 @@ impl Binder<'_> {
     }
 
     /// Gets the memory of a block.
-    pub fn allocate(&self, b: &mut Builder, block: BlockId, bytes: Operand) -> Result<()> {
+    pub(super) fn allocate(&self, b: &mut Builder, block: BlockId, bytes: Operand) -> Result<()> {
         let slot = self.plan.dynamic.slot(self.scope.index, block)?;
         let what = writer_text(self.scope.graph, self.scope.program.heap[block].writer);
         // No allocation is empty.
@@ -221,7 +221,7 @@ impl Binder<'_> {
     }
 
     /// Gives the memory of a block back.
-    pub fn release(&self, b: &mut Builder, block: BlockId) -> Result<()> {
+    pub(super) fn release(&self, b: &mut Builder, block: BlockId) -> Result<()> {
         b.effect(Op::Release(self.plan.dynamic.slot(self.scope.index, block)?));
         Ok(())
     }

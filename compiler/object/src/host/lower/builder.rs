@@ -16,31 +16,31 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    pub fn new(name: String, kind: FunctionKind) -> Builder {
+    pub(super) fn new(name: String, kind: FunctionKind) -> Builder {
         let mut values = PrimaryMap::new();
         let params = kind.signature().0.iter().map(|&ty| values.push(ty)).collect();
         Builder { function: Function { name, kind, params, values, body: vec![] }, regions: vec![vec![]] }
     }
 
-    pub fn finish(mut self) -> Function {
+    pub(super) fn finish(mut self) -> Function {
         self.function.body = self.close();
         self.function
     }
 
-    pub fn param(&self, number: usize) -> Value {
+    pub(super) fn param(&self, number: usize) -> Value {
         self.function.params[number]
     }
 
-    pub fn params(&self) -> Vec<Operand> {
+    pub(super) fn params(&self) -> Vec<Operand> {
         self.function.params.iter().map(|&param| param.into()).collect()
     }
 
     /// Begins a region, which [`Builder::close`] ends.
-    pub fn open(&mut self) {
+    pub(super) fn open(&mut self) {
         self.regions.push(vec![]);
     }
 
-    pub fn close(&mut self) -> Region {
+    pub(super) fn close(&mut self) -> Region {
         let mut region = self.regions.pop().unwrap_or_default();
         // Programs are kept whole, and a model of thousands of tensors has hundreds of thousands of operations.
         region.shrink_to_fit();
@@ -48,11 +48,11 @@ impl Builder {
     }
 
     /// A value that an operation with regions defines.
-    pub fn fresh(&mut self, ty: Type) -> Value {
+    pub(super) fn fresh(&mut self, ty: Type) -> Value {
         self.function.values.push(ty)
     }
 
-    pub fn append(&mut self, inst: Inst) {
+    pub(super) fn append(&mut self, inst: Inst) {
         if let Some(region) = self.regions.last_mut() {
             region.push(inst);
         }
@@ -62,11 +62,11 @@ impl Builder {
         self.append(Inst { results: results.into(), op });
     }
 
-    pub fn effect(&mut self, op: Op) {
+    pub(super) fn effect(&mut self, op: Op) {
         self.push(&[], op);
     }
 
-    pub fn value(&mut self, ty: Type, op: Op) -> Value {
+    pub(super) fn value(&mut self, ty: Type, op: Op) -> Value {
         let value = self.fresh(ty);
         self.push(&[value], op);
         value
@@ -79,30 +79,30 @@ impl Builder {
         }
     }
 
-    pub fn load(&mut self, place: Place) -> Value {
+    pub(super) fn load(&mut self, place: Place) -> Value {
         self.value(place.ty(), Op::Load(place))
     }
 
-    pub fn load_at(&mut self, ty: Type, base: Value, offset: i64) -> Value {
+    pub(super) fn load_at(&mut self, ty: Type, base: Value, offset: i64) -> Value {
         self.load(Place::At { ty, base, offset })
     }
 
-    pub fn store(&mut self, place: Place, value: impl Into<Operand>) {
+    pub(super) fn store(&mut self, place: Place, value: impl Into<Operand>) {
         self.effect(Op::Store(place, value.into()));
     }
 
-    pub fn address(&mut self, address: Address) -> Value {
+    pub(super) fn address(&mut self, address: Address) -> Value {
         self.value(Type::Ptr, Op::Address(address))
     }
 
-    pub fn offset(&mut self, base: Value, offset: impl Into<Operand>) -> Value {
+    pub(super) fn offset(&mut self, base: Value, offset: impl Into<Operand>) -> Value {
         match offset.into() {
             Operand::Int(0) => base,
             offset => self.value(Type::Ptr, Op::Offset(base, offset)),
         }
     }
 
-    pub fn binary(&mut self, binary: Binary, a: impl Into<Operand>, b: impl Into<Operand>) -> Operand {
+    pub(super) fn binary(&mut self, binary: Binary, a: impl Into<Operand>, b: impl Into<Operand>) -> Operand {
         let (a, b) = (a.into(), b.into());
         match (binary, a, b) {
             (_, Operand::Int(a), Operand::Int(b)) => Operand::Int(binary.of(a, b)),
@@ -126,7 +126,7 @@ impl Builder {
     }
 
     /// The result, and whether it is none.
-    pub fn checked(&mut self, checked: Checked, a: Operand, b: Operand) -> (Operand, Operand) {
+    pub(super) fn checked(&mut self, checked: Checked, a: Operand, b: Operand) -> (Operand, Operand) {
         match (checked, a, b) {
             (Checked::Add, Operand::Int(0), other) | (Checked::Add, other, Operand::Int(0)) => {
                 (other, Operand::Int(0))
@@ -141,7 +141,12 @@ impl Builder {
         }
     }
 
-    pub fn compare(&mut self, compare: Compare, a: impl Into<Operand>, b: impl Into<Operand>) -> Operand {
+    pub(super) fn compare(
+        &mut self,
+        compare: Compare,
+        a: impl Into<Operand>,
+        b: impl Into<Operand>,
+    ) -> Operand {
         let (a, b) = (a.into(), b.into());
         match (a, b) {
             (Operand::Int(a), Operand::Int(b)) => Operand::Int(i64::from(compare.holds(a, b))),
@@ -149,7 +154,7 @@ impl Builder {
         }
     }
 
-    pub fn select(
+    pub(super) fn select(
         &mut self,
         condition: impl Into<Operand>,
         then: impl Into<Operand>,
@@ -167,7 +172,7 @@ impl Builder {
     }
 
     /// A number as i64.
-    pub fn extend(&mut self, value: Value) -> Value {
+    pub(super) fn extend(&mut self, value: Value) -> Value {
         match self.function.values[value] {
             Type::I32 | Type::I8 => self.value(Type::I64, Op::Extend(value)),
             Type::I64 | Type::Ptr => value,
@@ -175,7 +180,7 @@ impl Builder {
     }
 
     /// Leaves with `status` where `bad` is not 0.
-    pub fn fail_if(&mut self, bad: Operand, status: i32, template: &str, args: &[Operand]) {
+    pub(super) fn fail_if(&mut self, bad: Operand, status: i32, template: &str, args: &[Operand]) {
         let condition = match bad {
             Operand::Int(0) => return,
             // What fails for every input is known only to the model's user: the run says so.
@@ -186,12 +191,12 @@ impl Builder {
         self.effect(Op::FailIf { condition, status, template, args });
     }
 
-    pub fn if_else(&mut self, condition: Condition, then: Region, otherwise: Region) {
+    pub(super) fn if_else(&mut self, condition: Condition, then: Region, otherwise: Region) {
         self.effect(Op::If { condition, then, otherwise });
     }
 
     /// Copies bytes between places that do not overlap.
-    pub fn copy(&mut self, to: Value, from: Value, bytes: Operand) {
+    pub(super) fn copy(&mut self, to: Value, from: Value, bytes: Operand) {
         self.effect(Op::Extern(&MEMCPY, vec![to.into(), from.into(), bytes]));
     }
 }

@@ -49,7 +49,7 @@ pub(super) struct Checks<'c, 'p> {
 }
 
 impl<'c, 'p> Checks<'c, 'p> {
-    pub fn new(b: &'c mut Builder, plan: &'p Plan, scope: &'p Scope<'p>, apart: &'p Apart) -> Self {
+    pub(super) fn new(b: &'c mut Builder, plan: &'p Plan, scope: &'p Scope<'p>, apart: &'p Apart) -> Self {
         Checks { b, plan, scope, apart, sizes: Sizes::default(), deciders: HashMap::new() }
     }
 
@@ -67,7 +67,7 @@ impl<'c, 'p> Checks<'c, 'p> {
         self.b.fail_if(null, status::NULL_POINTER, template, &[]);
     }
 
-    pub fn check_options(&mut self) {
+    pub(super) fn check_options(&mut self) {
         let size = self.b.load(Place::Options(OptionsField::StructSize));
         let short = self.b.compare(Compare::LtUnsigned, size, options::SIZE);
         let mut short = short;
@@ -83,7 +83,7 @@ impl<'c, 'p> Checks<'c, 'p> {
     }
 
     /// A model with its weights apart needs those of its own layout.
-    pub fn check_weights(&mut self, name: &str) {
+    pub(super) fn check_weights(&mut self, name: &str) {
         let Some(apart) = &self.plan.apart else { return };
         let (bytes, layout) = (apart.bytes as i64, apart.layout);
         let none = format!("`{name}` has its weights in a file, and the options have none");
@@ -124,7 +124,7 @@ impl<'c, 'p> Checks<'c, 'p> {
     }
 
     /// A model with values that only data size needs an allocator.
-    pub fn check_allocator(&mut self) {
+    pub(super) fn check_allocator(&mut self) {
         let Some(what) = &self.plan.dynamic.needs_allocator else { return };
         let template = format!("{what}, and there is no allocator");
         for field in [OptionsField::Allocate, OptionsField::Release] {
@@ -134,7 +134,7 @@ impl<'c, 'p> Checks<'c, 'p> {
         }
     }
 
-    pub fn check_counts(&mut self) {
+    pub(super) fn check_counts(&mut self) {
         let graph = self.scope.graph;
         let inputs = graph.given_inputs() + usize::from(!graph.states.is_empty());
         for (what, at, count) in [("input", 0, inputs), ("output", 2, graph.given_outputs())] {
@@ -174,7 +174,7 @@ impl<'c, 'p> Checks<'c, 'p> {
     }
 
     /// The state block, and the symbols that it determines.
-    pub fn bind_state(&mut self) {
+    pub(super) fn bind_state(&mut self) {
         let graph = self.scope.graph;
         let Some(layout) = &self.plan.state else { return };
         let given = Given { port: state::port(graph), what: state::NAME.to_string() };
@@ -186,7 +186,7 @@ impl<'c, 'p> Checks<'c, 'p> {
     }
 
     /// The checks of the state block that need values of all symbols.
-    pub fn check_state(&mut self) -> Result<()> {
+    pub(super) fn check_state(&mut self) -> Result<()> {
         match &self.plan.state {
             Some(layout) => state::check(self.b, self.scope.graph, layout, &mut self.sizes),
             None => Ok(()),
@@ -194,7 +194,7 @@ impl<'c, 'p> Checks<'c, 'p> {
     }
 
     /// Types of all inputs without default; their lone symbolic dims give the symbols their values.
-    pub fn bind_symbols(&mut self) {
+    pub(super) fn bind_symbols(&mut self) {
         let graph = self.scope.graph;
         for at in (0..graph.given_inputs()).filter(|&at| graph.inputs[at].default.is_none()) {
             let port = Port::Input(at as u32);
@@ -208,7 +208,7 @@ impl<'c, 'p> Checks<'c, 'p> {
         }
     }
 
-    pub fn check_inputs(&mut self) -> Result<()> {
+    pub(super) fn check_inputs(&mut self) -> Result<()> {
         let graph = self.scope.graph;
         for (at, input) in graph.inputs.iter().enumerate().take(graph.given_inputs()) {
             let port = Port::Input(at as u32);
@@ -325,7 +325,7 @@ impl<'c, 'p> Checks<'c, 'p> {
     }
 
     /// No dim of a value that has a buffer may become negative: inputs can be too small for the model.
-    pub fn check_sizes(&mut self) -> Result<()> {
+    pub(super) fn check_sizes(&mut self) -> Result<()> {
         let mut seen = HashSet::new();
         for scope in self.surely_run()? {
             for (value, data) in scope.graph.values.iter() {
@@ -369,7 +369,7 @@ impl<'c, 'p> Checks<'c, 'p> {
     }
 
     /// What inference assumed of dims that only the inputs decide.
-    pub fn check_assumptions(&mut self) -> Result<()> {
+    pub(super) fn check_assumptions(&mut self) -> Result<()> {
         let mut seen = HashSet::new();
         for Scope { graph, .. } in self.surely_run()? {
             for assumption in graph.assumptions.iter() {
@@ -382,7 +382,7 @@ impl<'c, 'p> Checks<'c, 'p> {
         Ok(())
     }
 
-    pub fn check_outputs(&mut self) -> Result<()> {
+    pub(super) fn check_outputs(&mut self) -> Result<()> {
         let graph = self.scope.graph;
         for at in 0..graph.given_outputs() {
             let port = Port::Output(at as u32);
@@ -422,7 +422,7 @@ impl<'c, 'p> Checks<'c, 'p> {
         Ok(())
     }
 
-    pub fn check_workspace(&mut self) -> Result<()> {
+    pub(super) fn check_workspace(&mut self) -> Result<()> {
         let (pointer, given) = (self.b.param(4), self.b.param(5));
         for dim in self.plan.table.iter().filter(|dim| !self.plan.dynamic.decides(dim)) {
             self.sizes.value(self.b, dim)?;

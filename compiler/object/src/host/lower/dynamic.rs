@@ -51,7 +51,7 @@ pub(crate) struct Bind {
 
 impl Dynamic {
     /// Finds what every step completes.
-    pub fn new(root: Scope<'_>, plan: &Plan) -> Result<Dynamic> {
+    pub(crate) fn new(root: Scope<'_>, plan: &Plan) -> Result<Dynamic> {
         let mut dynamic = Dynamic::default();
         let scopes = scopes(root, plan)?;
         for Region { scope, .. } in &scopes {
@@ -84,35 +84,35 @@ impl Dynamic {
     }
 
     /// Whether data decide a dim.
-    pub fn decides(&self, dim: &Dim) -> bool {
+    pub(crate) fn decides(&self, dim: &Dim) -> bool {
         let mut found = false;
         dim.visit_symbols(&mut |sym| found |= self.symbols.contains(&sym));
         found
     }
 
     /// Whether a run keeps slots, and the address of the caller's outputs beside them.
-    pub fn keeps_outputs(&self) -> bool {
+    pub(crate) fn keeps_outputs(&self) -> bool {
         !self.binds.is_empty() || !self.slots.is_empty()
     }
 
     /// What a step reads and completes.
-    pub fn bind(&self, scope: usize, step: usize) -> Option<&Bind> {
+    pub(crate) fn bind(&self, scope: usize, step: usize) -> Option<&Bind> {
         self.binds.get(&(scope, step))
     }
 
     /// What must hold before a body that may not run does.
-    pub fn conditions(&self, scope: usize) -> Option<&Bind> {
+    pub(crate) fn conditions(&self, scope: usize) -> Option<&Bind> {
         self.conditions.get(&scope)
     }
 
     /// The slot of a block.
-    pub fn slot(&self, scope: usize, block: BlockId) -> Result<Slot> {
+    pub(crate) fn slot(&self, scope: usize, block: BlockId) -> Result<Slot> {
         let slot = self.blocks.get(&(scope, block)).copied();
         slot.ok_or_else(|| internal(format!("{block} has no slot")))
     }
 
     /// Whether data decide a size that an assumption is about.
-    pub fn awaits(&self, assumption: &Assumption) -> bool {
+    pub(crate) fn awaits(&self, assumption: &Assumption) -> bool {
         let mut found = false;
         assumption.visit_dims(&mut |dim| found |= self.decides(dim));
         found

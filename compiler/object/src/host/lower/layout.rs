@@ -37,11 +37,11 @@ pub(crate) struct Scope<'g> {
 }
 
 impl<'g> Scope<'g> {
-    pub fn frame(&self) -> Frame {
+    pub(crate) fn frame(&self) -> Frame {
         Frame::new(self.index)
     }
 
-    pub fn group(&self, id: GroupId) -> Result<(&'g Group, &'g KernelCode)> {
+    pub(crate) fn group(&self, id: GroupId) -> Result<(&'g Group, &'g KernelCode)> {
         match (self.program.groups.get(id), self.kernels.groups.get(id)) {
             (Some(group), Some(kernel)) => Ok((group, kernel)),
             _ => Err(internal(format!("a step runs {id}, which has no kernel"))),
@@ -49,7 +49,7 @@ impl<'g> Scope<'g> {
     }
 
     /// The place of a value, behind aliases.
-    pub fn place(&self, value: ValueId) -> Result<(ValueId, &'g Storage)> {
+    pub(crate) fn place(&self, value: ValueId) -> Result<(ValueId, &'g Storage)> {
         let mut at = value;
         for _ in 0..=self.graph.values.len() {
             match self.program.places.get(at).and_then(Option::as_ref) {
@@ -64,7 +64,12 @@ impl<'g> Scope<'g> {
     }
 
     /// The bodies of a step of control flow, with the numbers of their scopes.
-    pub fn bodies(&self, node: NodeId, programs: &'g [Program], numbers: &[usize]) -> Result<Vec<Scope<'g>>> {
+    pub(crate) fn bodies(
+        &self,
+        node: NodeId,
+        programs: &'g [Program],
+        numbers: &[usize],
+    ) -> Result<Vec<Scope<'g>>> {
         let graphs = self.graph.nodes[node].op.bodies();
         let kernels = self.kernels.bodies.get(&node).map_or(&[][..], Vec::as_slice);
         let count = graphs.len();
@@ -189,7 +194,7 @@ pub(crate) struct Before<'p> {
 
 impl Plan {
     /// `layout`: the digest of what the layout of weights depends on, where they are apart.
-    pub fn new(root: Scope<'_>, before: Option<Before<'_>>, layout: Option<[u8; 32]>) -> Result<Plan> {
+    pub(crate) fn new(root: Scope<'_>, before: Option<Before<'_>>, layout: Option<[u8; 32]>) -> Result<Plan> {
         let weight_bytes = before.map_or(0, |before| before.last.weight_bytes);
         let bytes = before
             .and_then(|before| before.last.apart.as_ref())
@@ -259,7 +264,7 @@ impl Plan {
     }
 
     /// Where a constant is.
-    pub fn constant(&self, scope: &Scope<'_>, value: ValueId) -> Result<ConstantPlace> {
+    pub(crate) fn constant(&self, scope: &Scope<'_>, value: ValueId) -> Result<ConstantPlace> {
         self.offsets
             .get(&(scope.index, value))
             .copied()
@@ -267,7 +272,7 @@ impl Plan {
     }
 
     /// Where a symbolic size is found at run time: its number in the array of symbol values and table entries.
-    pub fn size_index(&self, dim: &Dim) -> Option<usize> {
+    pub(crate) fn size_index(&self, dim: &Dim) -> Option<usize> {
         match dim.as_sym() {
             Some(sym) => Some(sym.index()),
             None => Some(self.symbols + self.table_index.get(dim)?),
@@ -275,7 +280,7 @@ impl Plan {
     }
 
     /// What each word of the sizes stands for: names of symbols, then formulas; one that is long is cut.
-    pub fn size_texts(&self, graph: &Graph) -> Vec<String> {
+    pub(crate) fn size_texts(&self, graph: &Graph) -> Vec<String> {
         let symbols = graph.symbols.values().map(|symbol| symbol.name.clone());
         let formula = |dim: &Dim| match dim.weight() {
             weight if weight > MAX_SHOWN_WEIGHT => format!("a formula of {weight} parts"),
@@ -285,12 +290,12 @@ impl Plan {
     }
 
     /// Number of a table entry in the array of symbol values and table entries.
-    pub fn table_entry(&self, at: usize) -> usize {
+    pub(crate) fn table_entry(&self, at: usize) -> usize {
         self.symbols + at
     }
 
     /// The plan of a step of control flow.
-    pub fn control(&self, scope: &Scope<'_>, step: usize) -> Result<&ControlPlan> {
+    pub(crate) fn control(&self, scope: &Scope<'_>, step: usize) -> Result<&ControlPlan> {
         let control = self.controls.get(&(scope.index, step));
         control.ok_or_else(|| internal("unplanned control flow".into()))
     }

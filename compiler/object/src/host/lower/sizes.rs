@@ -59,19 +59,19 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    pub fn new(symbols: HashMap<Sym, Operand>) -> Sizes {
+    pub(super) fn new(symbols: HashMap<Sym, Operand>) -> Sizes {
         Sizes { symbols, ..Sizes::default() }
     }
 
     /// The value of `dim`, and what is not 0 if its evaluation had no result, or one since the last call of this, which
     /// the caller leaves for.
-    pub fn checked(&mut self, b: &mut Builder, dim: &Dim) -> Result<(Operand, Operand)> {
+    pub(super) fn checked(&mut self, b: &mut Builder, dim: &Dim) -> Result<(Operand, Operand)> {
         let value = self.value(b, dim)?;
         Ok((value, self.overflow.take().unwrap_or(Operand::Int(0))))
     }
 
     /// The value of a dim, to be compared: it means nothing where the evaluation has no result.
-    pub fn value(&mut self, b: &mut Builder, dim: &Dim) -> Result<Operand> {
+    pub(super) fn value(&mut self, b: &mut Builder, dim: &Dim) -> Result<Operand> {
         if let Some(value) = dim.as_const() {
             return Ok(value.into());
         }

@@ -23,14 +23,14 @@ const END: u64 = 0xffd9;
 const MAX_STYLES: usize = 16;
 
 /// A number of `size` bytes.
-pub fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
+pub(crate) fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(size)?)?;
     Some(bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
 /// How a component is cut into parts (A.6.1). Sizes are powers of two, across and down.
 #[derive(PartialEq)]
-pub struct Style {
+pub(super) struct Style {
     pub levels: u32,
     pub block: [u32; 2],
     /// By resolution.
@@ -39,7 +39,7 @@ pub struct Style {
 
 /// What all segments say together: the worst of each.
 #[derive(Default)]
-pub struct Markers {
+pub(super) struct Markers {
     pub styles: Vec<Style>,
     pub layers: u64,
     pub planes: u64,
@@ -55,7 +55,7 @@ pub struct Markers {
 
 impl Markers {
     /// Of a codestream that begins with the marker of the sizes.
-    pub fn read(stream: &[u8], components: usize) -> Result<Markers, Fault> {
+    pub(super) fn read(stream: &[u8], components: usize) -> Result<Markers, Fault> {
         let mut read = Markers::default();
         let number = |at: usize, size: usize| number(stream, at, size).ok_or_else(broken);
         let mut at = 2 + number(2, 2)? as usize;

@@ -24,7 +24,7 @@ pub(in crate::host::lower) struct Apart {
 }
 
 impl Apart {
-    pub fn new(plan: &Plan, graph: &Graph) -> Apart {
+    pub(crate) fn new(plan: &Plan, graph: &Graph) -> Apart {
         let mut deciders = HashMap::new();
         let given = graph.inputs.iter().enumerate().take(graph.given_inputs());
         let given: Vec<usize> =
@@ -56,13 +56,13 @@ impl Apart {
         Apart { inputs, outputs, all, deciders }
     }
 
-    pub fn has(&self, port: Port) -> bool {
+    pub(crate) fn has(&self, port: Port) -> bool {
         self.all.contains(&port)
     }
 
     /// The tensors of each function that checks some. The first functions check types and decide the symbols of inputs; the next ones
     /// rely on these and check the rest of the inputs; the last ones check outputs.
-    pub fn functions(&self) -> [(Part, std::slice::Chunks<'_, Port>); 3] {
+    pub(crate) fn functions(&self) -> [(Part, std::slice::Chunks<'_, Port>); 3] {
         [
             (Part::Types, self.inputs.chunks(CHECKS_PER_FUNCTION)),
             (Part::Inputs, self.inputs.chunks(CHECKS_PER_FUNCTION)),
@@ -81,7 +81,7 @@ pub(in crate::host::lower) enum Part {
 
 impl Checks<'_, '_> {
     /// A part of the checks of some tensors, in a function of their own.
-    pub fn check_apart(&mut self, part: Part, ports: &[Port]) -> Result<()> {
+    pub(crate) fn check_apart(&mut self, part: Part, ports: &[Port]) -> Result<()> {
         let graph = self.scope.graph;
         for &port in ports {
             let ty = match port {
