@@ -191,7 +191,7 @@ mod tests {
     /// Pieces of any sizes give the digest of the whole, and the instructions of the processor that of the definition.
     #[test]
     fn pieces_and_instructions_change_nothing() {
-        let data: Vec<u8> = (0..1000u32).map(|at| (at * at >> 3) as u8).collect();
+        let data: Vec<u8> = (0..1000u32).map(|at| ((at * at) >> 3) as u8).collect();
         for length in 0..300 {
             let data = &data[..length];
             let whole = sha256(data);
