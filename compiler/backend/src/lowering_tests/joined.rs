@@ -33,6 +33,6 @@ fn join(sizes: &[usize]) -> usize {
 fn the_offset_of_a_part_is_that_of_the_one_before_and_its_size() {
     let sizes: Vec<usize> = (0..100).map(|at| [3, 0, 1, 17, 2][at % 5]).collect();
     let [few, many] = [25, 100].map(|count| join(&sizes[..count]));
-    // Four times as many parts: as a square where each adds up all before it.
+    // It grows as a square where each part adds up all before it.
     assert!(many < 6 * few, "{few} instructions for 25 parts, {many} for 100");
 }

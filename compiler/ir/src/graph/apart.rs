@@ -1,8 +1,8 @@
 //! Weights that lie apart from the code, in a file that can be exchanged for that of another training of the same model.
 //!
 //! [`set_apart`] hides the data of a model's weights from everything that makes code: [`Graph::constant_data`] has none of them, and so no
-//! pass, schedule or kernel depends on a weight's value, but for facts that are noted when they are asked for ([`Weight::facts`]). What is computed from them is computed when they are written
-//! (`interp::constant`), into the same places for any values.
+//! pass, schedule or kernel depends on a weight's value, but for facts that are noted when they are asked for ([`Weight::facts`]). What
+//! follows from weights is computed when they are written (`interp::constant`), into the same places for any values.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

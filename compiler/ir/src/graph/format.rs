@@ -20,7 +20,7 @@ pub struct FloatFormat {
     pub nan: Nan,
 }
 
-/// How a format has what is no number.
+/// How a format encodes NaN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Nan {
     /// Codes above that of infinity; a conversion keeps the highest bits of the NaN.

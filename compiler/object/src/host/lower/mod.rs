@@ -80,7 +80,8 @@ impl KernelUse<'_> {
 }
 
 /// Lowers a schedule. Constants lie behind those of the programs before, where the program is one of several of an object, and the initial
-/// values of states where the first has them; of weights that are apart, `layout` is the digest of what theirs depends on. Errors: symbols or sizes that the C ABI does not carry.
+/// values of states where the first has them; of weights that are apart, `layout` is the digest of what theirs depends on. Errors: symbols
+/// or sizes that the C ABI does not carry.
 pub(crate) fn lower<'g>(
     graph: &'g Graph,
     program: &'g schedule::Program,
