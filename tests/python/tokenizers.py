@@ -1,6 +1,6 @@
 """Holds tokenizers of `ai.onnx.contrib` against the package onnxruntime-extensions, on drawn lines in many scripts.
 
-    PYTHONPATH=runtime-support/python ONNXC_COMMAND=target/release/onnxc python tests/python/tokenizers.py --lines 10000
+    PYTHONPATH=runtime-support/python ONNXC_PREFIX=FOLDER python tests/python/tokenizers.py --lines 10000
 
     python tests/python/tokenizers.py --goldens tests/tokenizers
 

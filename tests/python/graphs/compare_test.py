@@ -107,6 +107,9 @@ def rules():
     assert loss(1.7, 1e-40) and not loss(1.7, 1e-30) and not loss(1.7, 0) and not loss(1.7, 1e-40, reduction="sum")
     assert not loss(1, 1, 1), "more weights than classes"
 
+    mean = lambda *numbers: is_open("Mean", 13, *np.array(numbers, np.float16)[:, None])
+    assert mean(6e4, 4e4) and mean(-6e4, 4e4) and not mean(3e4, 3e4) and not mean(np.inf, 3e4)
+
     mel = lambda low: is_open("MelWeightMatrix", 17, *map(np.array, (3, 16, 16000)), *np.array([[low], [8000]], np.float32))
     assert mel(-90) and not mel(0)
 

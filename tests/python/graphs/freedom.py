@@ -143,6 +143,14 @@ def overflowing_squares(vertex, arrays):
     return floats(vertex, arrays)[0] is None and bool(np.square(x.astype(np.float64)).sum() > np.iinfo(x.dtype).max)
 
 
+def overflowing_sum(vertex, arrays):
+    """A mean of numbers whose sum the type does not have: they may be divided before they are added."""
+    kind = arrays[vertex.inputs[0]].dtype
+    terms = [np.where(np.isfinite(array), np.abs(array), 0.0) for array in floats(vertex, arrays) if array is not None]
+    with np.errstate(all="ignore"):
+        return bool(np.isinf(np.asarray(sum(terms)).astype(kind).astype(np.float64)).any())
+
+
 def not_countable(vertex, arrays):
     """A float that is not an index, or a depth below zero."""
     return no_index(vertex, arrays) or bool((arrays[vertex.inputs[1]] < 0).any())
@@ -392,7 +400,7 @@ RULES = {
     "MaxPool": nan, "GlobalMaxPool": nan, "MaxRoiPool": far_rois, "TopK": nan, "Unique": nan, "Hardmax": nan,
     "SwiGLU": closed_gate, "BatchNormalization": infinite_statistics, "MatMul": zero_times_infinite, "Gemm": zero_times_infinite,
     "ReduceProd": many_factors, "CumProd": lopsided, "ReduceL2": overflowing_squares,
-    "ReduceMean": inexact_integers, "LpNormalization": lambda vertex, arrays: tiny(vertex, arrays) or beyond_single(vertex, arrays),
+    "Mean": overflowing_sum, "ReduceMean": inexact_integers, "LpNormalization": lambda vertex, arrays: tiny(vertex, arrays) or beyond_single(vertex, arrays),
     "GroupNormalization": beyond_single, "LayerNormalization": beyond_single, "RMSNormalization": beyond_single,
     # Its power is infinite in f32.
     "LpPool": steep_power, "GlobalLpPool": steep_power,
