@@ -46,7 +46,7 @@ fn generate(folder: &Path) -> Result<(), Box<dyn Error>> {
         }
     }
     let proto_name = |path: &[String]| format!(".onnx.{}", path.join("."));
-    let mut table = String::from("pub static MESSAGES: &[Message] = &[\n");
+    let mut table = String::from("pub(crate) static MESSAGES: &[Message] = &[\n");
     for (message, path) in &messages {
         writeln!(
             table,

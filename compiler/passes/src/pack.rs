@@ -7,7 +7,7 @@ use crate::digits::digits;
 use crate::products::{Known, bf16_of};
 use crate::rewrite::{bodies, rewrite};
 use crate::weights::Weights;
-use crate::{Options, hoist};
+use crate::{Options, Precision, hoist};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::dim::product;
@@ -333,7 +333,10 @@ pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
             let whole = |steps: &Dim| steps.exact_div(&Dim::from(depth)).is_some();
             steps.iter().all(|steps| steps.as_ref().is_some_and(whole))
         };
-        let pairs = options.pack.bf16_pairs && k > 0 && b.dtype(rhs) == DType::BF16 && in_words(PAIR_DEPTH);
+        // Instructions that multiply pairs take subnormals for zeros.
+        let may_flush = !options.exact || options.precision == Precision::Bf16;
+        let pairs = options.pack.bf16_pairs && may_flush && k > 0;
+        let pairs = pairs && b.dtype(rhs) == DType::BF16 && in_words(PAIR_DEPTH);
         let own = if pairs { bf16_of(b, lhs, &mut narrow)? } else { None };
         let (lhs, has_pairs) = (own.unwrap_or(lhs), own.is_some());
         if batch == 0

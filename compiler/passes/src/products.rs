@@ -301,6 +301,32 @@ mod tests {
         graph
     }
 
+    /// Instructions for pairs of bf16 take subnormals for zeros: with `exact`, products of a model of bf16 are those of f32.
+    #[test]
+    fn exact_products_of_bf16_keep_subnormals() {
+        for (exact, precision, depth) in
+            [(false, Precision::F32, 2), (true, Precision::F32, 1), (true, Precision::Bf16, 2)]
+        {
+            let mut graph = Graph::default();
+            let origin = graph.origins.push(Origin::new("product", "MatMul", 0));
+            let mut b = Builder::new(&mut graph, origin);
+            let x = b.input("x", TensorType::new(DType::BF16, dims(&[4, 16])), None);
+            let weights = b.input("w", TensorType::new(DType::BF16, dims(&[16, 10])), None);
+            let x = b.cast(x, DType::F32).unwrap();
+            let product = Op::Contract { batch: 0, m: 1, k: 1, rhs: RhsLayout::Plain };
+            let y = b.emit1(product, &[x, weights]).unwrap();
+            graph.outputs.push(("y".into(), y));
+            let pack = PackPolicy { bf16_pairs: true, ..PackPolicy::WIDEST };
+            let options = Options { exact, precision, pack, ..Options::default() };
+            pack::run(&mut graph, &options).unwrap();
+            let depths = graph.order.iter().filter_map(|&node| match &graph.nodes[node].op {
+                Op::Contract { rhs, .. } => rhs.panels().map(|(_, depth, _)| depth),
+                _ => None,
+            });
+            assert_eq!(depths.collect::<Vec<_>>(), [depth], "{exact} {precision}\n{graph}");
+        }
+    }
+
     /// As the graph with its operands rounded: whether kernels multiply pairs or not, with even and odd numbers of terms.
     #[test]
     fn operands_are_rounded_once() {

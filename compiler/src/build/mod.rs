@@ -279,8 +279,8 @@ impl Builder {
     }
 
     /// Keeps the weights in a file of their own, [`Files::weights`], beside the archive. The wrapper is that of [`Builder::threads`], and
-    /// has a field `weights` as well: an `onnxc_runtime_support::weights::Weights` of that file, or of one that `onnxc weights` makes of another
-    /// training, which `load_weights` opens.
+    /// has a field `weights` as well: an `onnxc_runtime_support::weights::Weights` of that file, or of one that `onnxc weights` makes of
+    /// another training, which `load_weights` opens.
     pub fn weights_file(mut self) -> Builder {
         self.form = wrapper::Form::Threads;
         self.weights_file = true;

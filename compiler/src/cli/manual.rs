@@ -135,6 +135,7 @@ const EXAMPLES: &[(&str, Examples)] = &[
             ("The first pass or kernel that is wrong", "onnxc verify model.onnx --bisect"),
         ],
     ),
+    ("weights", &[("Of another training", "onnxc weights tuned.onnx --for net.weights -o tuned.weights")]),
     ("bench", &[("Time of each kernel on four threads", "onnxc bench model.onnx --per-node --threads 4")]),
     ("report", &[("A page", "onnxc report model.onnx -o model.html")]),
     ("ops", &[("Versions of an operator", "onnxc ops | grep Conv")]),

@@ -66,8 +66,13 @@ impl Known {
     fn open(file: &Path) -> Result<Known> {
         let weights = Weights::open_any(file).map_err(|refusal| usage(refusal.message))?;
         let listing = weights.header().listing(weights.data()).map(str::to_string);
-        let listing =
-            listing.ok_or_else(|| usage(format!("{}: the list of its layout is missing", file.display())))?;
+        let listing = listing.ok_or_else(|| {
+            let bytes = weights.data().len();
+            usage(format!(
+                "{}: it is cut off: the list of its layout lies behind its {bytes} bytes",
+                file.display()
+            ))
+        })?;
         Ok(Known { weights, listing })
     }
 

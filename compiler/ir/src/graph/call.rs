@@ -121,8 +121,8 @@ const BYTES: Option<DType> = Some(DType::U8);
 mod images {
     use std::ffi::c_void;
 
-    pub const onnxc_images_size: *const c_void = std::ptr::null();
-    pub const onnxc_images_decode: *const c_void = std::ptr::null();
+    pub(super) const onnxc_images_size: *const c_void = std::ptr::null();
+    pub(super) const onnxc_images_decode: *const c_void = std::ptr::null();
 }
 
 macro_rules! functions {
