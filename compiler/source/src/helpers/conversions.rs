@@ -3,8 +3,8 @@
 use super::Helpers;
 use onnxc_ir::graph::{DType, FloatFormat, Nan};
 
-/// The initializer of an `ox_f8`: mantissa, bias, sign, greatest code, code of infinity, or -1, and of NaN: -1 if it has the code of the
-/// negative zero, -2 if there is none.
+/// The initializer of an `ox_f8`, in the order of its fields. A type without infinity has -1 there. For NaN, -1 is the code of negative
+/// zero, and -2 a type without NaN.
 fn format(dtype: DType) -> Option<[i32; 6]> {
     let FloatFormat { mantissa, bias, sign, max, infinity, nan } =
         dtype.float_format().filter(|format| format.sign < 8)?;
