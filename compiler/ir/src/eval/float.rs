@@ -9,7 +9,7 @@ pub(super) fn decode(dtype: DType, code: u8) -> f32 {
     if dtype == DType::F8E8M0 {
         return if code == 0xff { f32::NAN } else { exp2(i32::from(code) - 127) };
     }
-    let Some(format) = byte_format(dtype) else { return f32::NAN };
+    let Some(format) = dtype.byte_format() else { return f32::NAN };
     let code = u16::from(code);
     let magnitude = code & (format.sign_code() - 1);
     let negative = code & format.sign_code() != 0;
@@ -29,11 +29,6 @@ pub(super) fn decode(dtype: DType, code: u8) -> f32 {
     if negative { -value } else { value }
 }
 
-/// The format of a float whose codes are bytes.
-fn byte_format(dtype: DType) -> Option<FloatFormat> {
-    dtype.float_format().filter(|format| format.sign < 8)
-}
-
 /// Code of `value` rounded to nearest, ties to even. Out of range, and infinities, give the largest finite
 /// value with `saturate`, else infinity or NaN (those of 6 and 4 bits always saturate). `f8e8m0` ignores the sign and
 /// rounds up, the default `round_mode` of ONNX `Cast`.
@@ -41,7 +36,7 @@ pub(super) fn encode(dtype: DType, value: f32, saturate: bool) -> u8 {
     if dtype == DType::F8E8M0 {
         return encode_exponent(value, saturate);
     }
-    let Some(format) = byte_format(dtype) else { return 0 };
+    let Some(format) = dtype.byte_format() else { return 0 };
     let negative = format.sign_code();
     let sign = if value.is_sign_negative() { negative } else { 0 };
     let magnitude = f64::from(value.abs());

@@ -58,4 +58,9 @@ impl DType {
             _ => None,
         }
     }
+
+    /// The format of a float whose codes are bytes.
+    pub fn byte_format(self) -> Option<FloatFormat> {
+        self.float_format().filter(|format| format.sign < 8)
+    }
 }

@@ -6,8 +6,7 @@ use onnxc_ir::graph::{DType, FloatFormat, Nan};
 /// The initializer of an `ox_f8`, in the order of its fields. A type without infinity has -1 there. For NaN, -1 is the code of negative
 /// zero, and -2 a type without NaN.
 fn format(dtype: DType) -> Option<[i32; 6]> {
-    let FloatFormat { mantissa, bias, sign, max, infinity, nan } =
-        dtype.float_format().filter(|format| format.sign < 8)?;
+    let FloatFormat { mantissa, bias, sign, max, infinity, nan } = dtype.byte_format()?;
     let nan = match nan {
         Nan::Code(code) => i32::from(code),
         Nan::NegativeZero => -1,
