@@ -32,6 +32,13 @@ struct Platform {
     emulated: bool,
 }
 
+/// Whether this processor has the instructions of x86-64-v4 that kernels use.
+fn has_evex() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+}
+
 /// AVX2 on this processor comes first. The emulator has every extension, this processor perhaps some; it runs code with
 /// either calling convention.
 fn platforms() -> Vec<Platform> {
@@ -48,9 +55,7 @@ fn platforms() -> Vec<Platform> {
         },
         emulated: false,
     };
-    let evex = is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl");
+    let evex = has_evex();
     let windows = |isa: Isa| here(Isa { convention: Convention::Windows, ..isa });
     let mut platforms = vec![here(AVX2), windows(AVX2), here(AVX2_128), windows(AVX2_128)];
     for isa in [AVX2_128, AVX2, AVX512_128, AVX512_256, AVX512] {
