@@ -124,12 +124,15 @@ pub fn target(path: &[String], from: &str, modules: &Modules) -> Option<String> 
     (0..=full.len()).rev().map(|length| full[..length].join("/")).find(|name| modules.contains_key(name))
 }
 
+/// The paths that each module names.
+pub type Named = BTreeMap<String, BTreeSet<Vec<String>>>;
+
 /// The modules of a crate whose root is in `folder`, and the paths that each names; tests are left out.
 ///
 /// # Panics
 ///
 /// Where a file cannot be read, or is not Rust.
-pub fn paths(folder: &Path) -> (Modules, BTreeMap<String, BTreeSet<Vec<String>>>) {
+pub fn paths(folder: &Path) -> (Modules, Named) {
     let mut all = BTreeMap::new();
     modules(folder, "", &mut all);
     all.retain(|module, _| !is_test(module));

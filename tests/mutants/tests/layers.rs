@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use onnxc_mutants::drawing::draw;
-use onnxc_mutants::imports::{circles, paths, target};
+use onnxc_mutants::imports::{self, Modules, Named, circles, target};
 
 /// A crate beneath `compiler`, and the crates that it may use.
 struct Layer {
@@ -60,10 +61,11 @@ fn folder(name: &str) -> PathBuf {
     if name == "onnxc" { compiler() } else { compiler().join(name) }
 }
 
-/// Where the root of a crate is.
-fn source(name: &str) -> PathBuf {
-    folder(name).join("src")
-}
+/// The modules of each layer and the paths that they name. Reading them takes longer than all tests do.
+static SOURCES: LazyLock<BTreeMap<&str, (Modules, Named)>> = LazyLock::new(|| {
+    let read = |layer: &'static Layer| (layer.name, imports::paths(&folder(layer.name).join("src")));
+    LAYERS.iter().map(read).collect()
+});
 
 /// The dependencies of a manifest, with those of its tests or without.
 fn dependencies(name: &str, tests: bool) -> BTreeSet<String> {
@@ -85,7 +87,7 @@ fn is_layer(name: &str) -> bool {
 }
 
 /// The layers that the paths of a crate name.
-fn used(paths: &BTreeMap<String, BTreeSet<Vec<String>>>) -> BTreeSet<String> {
+fn used(paths: &Named) -> BTreeSet<String> {
     let named = paths.values().flatten().filter_map(|path| path[0].strip_prefix("onnxc_"));
     named.filter(|name| is_layer(name)).map(str::to_string).collect()
 }
@@ -129,7 +131,7 @@ fn tests_need_no_circle() {
 #[test]
 fn what_is_allowed_is_used() {
     for layer in LAYERS {
-        let used = used(&paths(&source(layer.name)).1);
+        let used = used(&SOURCES[layer.name].1);
         for name in layer.uses {
             assert!(used.contains(*name), "`{}` does not use `{name}`", layer.name);
         }
@@ -138,11 +140,11 @@ fn what_is_allowed_is_used() {
 
 #[test]
 fn the_facade_does_not_use_the_command() {
-    let (all, found) = paths(&source("onnxc"));
+    let (all, found) = &SOURCES["onnxc"];
     let is_cli = |module: &str| CLI.contains(&module.split('/').next().unwrap_or_default());
     for (module, paths) in found.iter().filter(|(module, _)| !is_cli(module)) {
         for path in paths {
-            let up = target(path, module, &all).filter(|to| is_cli(to));
+            let up = target(path, module, all).filter(|to| is_cli(to));
             assert!(up.is_none(), "{module} uses {} of the command", path.join("::"));
         }
     }
@@ -152,12 +154,12 @@ fn the_facade_does_not_use_the_command() {
 #[test]
 fn modules_of_a_crate_are_in_no_circle() {
     for layer in LAYERS {
-        let (all, paths) = paths(&source(layer.name));
+        let (all, paths) = &SOURCES[layer.name];
         let top = |module: &str| module.split('/').next().unwrap_or_default().to_string();
         let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for (module, paths) in &paths {
+        for (module, paths) in paths {
             let own = edges.entry(top(module)).or_default();
-            let to = paths.iter().filter_map(|path| target(path, module, &all));
+            let to = paths.iter().filter_map(|path| target(path, module, all));
             // What all modules of a crate share stands in its root.
             own.extend(to.map(|to| top(&to)).filter(|to| !to.is_empty() && *to != top(module)));
         }
@@ -173,8 +175,8 @@ fn the_drawing_shows_the_crates() {
     let mut edges = BTreeMap::new();
     let mut parts = BTreeMap::new();
     for layer in LAYERS {
-        let (all, found) = paths(&source(layer.name));
-        edges.insert(layer.name.to_string(), used(&found));
+        let (all, found) = &SOURCES[layer.name];
+        edges.insert(layer.name.to_string(), used(found));
         let top = all.keys().filter(|module| !module.is_empty() && !module.contains('/'));
         parts.insert(layer.name.to_string(), top.cloned().collect());
     }
