@@ -703,24 +703,21 @@ impl Layout {
         let exported = exported.map(|(number, symbol)| Ok((symbol.name, self.symbol(input, number)?)));
         let exports = export::trie(&exported.collect::<Result<Vec<_>>>()?);
         let mut tables = Tables { start: self.tables.offset, bytes: vec![] };
-        let moved = tables.add(&self.moved(&fixups)?)?;
-        let bound = tables.add(&self.bound(input, &fixups)?)?;
-        let exports = tables.add(&exports)?;
+        let moved = tables.add(&self.moved(&fixups)?, 8)?;
+        let bound = tables.add(&self.bound(input, &fixups)?, 8)?;
+        let exports = tables.add(&exports, 8)?;
         let (symbols, names) = self.symbol_table(input)?;
-        let symbols = tables.add(&symbols)?;
-        let indirect = tables.add(&self.indirect(input))?;
-        let names = tables.add(&names)?;
-        tables.align(16);
-        let signed = tables.end();
+        let symbols = tables.add(&symbols, 8)?;
+        let indirect = tables.add(&self.indirect(input), 4)?;
+        let names = tables.add(&names, 8)?;
+        let signed = tables.end().next_multiple_of(16);
         small(signed)?;
         let signature = sign::Signature::new(name, signed);
-        let tables_bytes = tables.bytes.len() as u64;
         let end = signed + signature.bytes();
         let head = Head { input, layout: self, name, moved, bound, exports, symbols, indirect, names };
         let (head, uuid_at) = head.write(signed, signature.bytes(), end - self.tables.offset)?;
         pieces.insert(0, (0, Cow::Owned(head)));
         pieces.push((self.tables.offset, Cow::Owned(tables.bytes)));
-        debug_assert_eq!(self.tables.offset + tables_bytes, signed);
         let mut file = File { pieces };
         let mut hashes = sign::hashes(&file, signed);
         // The same library has the same name for debuggers; its pages are those with zeros in place of the name.
@@ -804,23 +801,20 @@ struct Tables {
 }
 
 impl Tables {
-    fn align(&mut self, align: usize) {
-        self.bytes.resize(self.bytes.len().next_multiple_of(align), 0);
-    }
-
     fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
 
-    /// Offset and size of a table. One without bytes is nowhere.
-    fn add(&mut self, bytes: &[u8]) -> Result<[u32; 2]> {
+    /// Adds a table of a multiple of some bytes, zeros at its end included: tools want each right behind the one before. Gives offset and
+    /// size; one without bytes is nowhere.
+    fn add(&mut self, bytes: &[u8], multiple: usize) -> Result<[u32; 2]> {
         if bytes.is_empty() {
             return Ok([0, 0]);
         }
-        self.align(8);
-        let at = small(self.end())?;
+        let at = self.bytes.len();
         self.bytes.extend(bytes);
-        Ok([at, small(bytes.len() as u64)?])
+        self.bytes.resize((at + bytes.len()).next_multiple_of(multiple), 0);
+        Ok([small(self.start + at as u64)?, small((self.bytes.len() - at) as u64)?])
     }
 }
 
