@@ -247,7 +247,7 @@ impl<'d> Dylib<'d> {
         .collect()
     }
 
-    /// What every library has, whatever is in it.
+    /// Checks the rules that hold for every library.
     fn check(&self, name: &str, page: usize) {
         let mut end = 0;
         for (number, segment) in self.segments.iter().enumerate() {
@@ -598,7 +598,7 @@ fn small_objects() {
     }
 }
 
-/// Objects of which no library is made say why.
+/// Objects that become no library, and why.
 #[test]
 fn refusals() {
     let object = |change: &dyn Fn(&mut Parts)| {

@@ -2,8 +2,8 @@
 //!
 //! What the loader fills in is written as opcodes (`LC_DYLD_INFO_ONLY`), not as chains of pointers: every macOS reads these, whereas
 //! those whose chains hold offsets need macOS 12; and an object of this compiler has a handful of pointers, if any. The library names
-//! the system's own, which every program has, for the functions of C; others are whatever libraries of the process have them, as with
-//! a linker's `-undefined dynamic_lookup`.
+//! the system's own, which every program has, for the functions of C; other functions are looked up in all libraries of the process,
+//! as with a linker's `-undefined dynamic_lookup`.
 //!
 //! The library is signed without an identity, as linkers sign: processors of Apple run nothing else.
 
@@ -460,7 +460,7 @@ fn low_of(word: u32) -> u32 {
 
 /// Where something lies, in memory and in the file.
 #[derive(Clone, Copy, Default, Debug)]
-struct Place {
+struct Extent {
     address: u64,
     size: u64,
     offset: u64,
@@ -470,10 +470,10 @@ struct Place {
 
 /// Where everything lies.
 struct Layout {
-    segments: BTreeMap<Segment, Place>,
-    parts: BTreeMap<Part, Place>,
+    segments: BTreeMap<Segment, Extent>,
+    parts: BTreeMap<Part, Extent>,
     /// The tables for the loader begin here, in memory and in the file.
-    tables: Place,
+    tables: Extent,
 }
 
 /// An offset in the file, for which the format has 32 bits.
@@ -491,13 +491,13 @@ impl Layout {
         Layout::of(&parts, page, commands_bytes(&parts, name))
     }
 
-    /// Places parts, of which are given size and alignment, behind load commands.
+    /// Places parts behind load commands. Each comes with its size and alignment.
     fn of(parts: &[(Part, u64, u64)], page: u64, commands: u64) -> Result<Layout> {
         let mut layout =
-            Layout { segments: BTreeMap::new(), parts: BTreeMap::new(), tables: Place::default() };
+            Layout { segments: BTreeMap::new(), parts: BTreeMap::new(), tables: Extent::default() };
         let (mut address, mut offset) = (commands + ROOM, commands + ROOM);
         for segment in SEGMENTS {
-            let mut place = Place { address, offset, ..Place::default() };
+            let mut place = Extent { address, offset, ..Extent::default() };
             if segment == Segment::Text {
                 (place.address, place.offset) = (0, 0);
             }
@@ -515,7 +515,7 @@ impl Layout {
                 let stored = if part == Part::Zeros { 0 } else { size };
                 let at = if stored > 0 { place.offset + (start - place.address) } else { 0 };
                 small(at + stored)?;
-                layout.parts.insert(part, Place { address: start, size, offset: at, stored });
+                layout.parts.insert(part, Extent { address: start, size, offset: at, stored });
                 address = start + size;
                 if stored > 0 {
                     offset = at + stored;
@@ -529,7 +529,7 @@ impl Layout {
             (address, offset) = (place.address + place.size, place.offset + place.stored);
             layout.segments.insert(segment, place);
         }
-        layout.tables = Place { address, offset, ..Place::default() };
+        layout.tables = Extent { address, offset, ..Extent::default() };
         small(offset)?;
         Ok(layout)
     }
@@ -846,7 +846,7 @@ const DYLIB_BYTES: u64 = 24;
 /// Those of the opcodes, of the two tables of symbols, of the identity, the system and the signature.
 const OTHER_BYTES: u64 = 48 + 24 + 80 + 24 + 24 + 16;
 
-/// The name by which programs look for the library, as linkers are told it.
+/// The name by which programs look for the library.
 fn install_name(name: &str) -> String {
     format!("@rpath/{name}")
 }
@@ -884,7 +884,7 @@ impl Head<'_, '_> {
         let mut commands = vec![];
         let mut count = 0;
         for (&segment, place) in &layout.segments {
-            let parts: Vec<(Part, Place)> =
+            let parts: Vec<(Part, Extent)> =
                 layout.parts.iter().map(|(&part, &place)| (part, place)).collect();
             let parts: Vec<_> = parts.into_iter().filter(|part| part.0.segment() == segment).collect();
             let protection = segment.protection();
@@ -905,9 +905,9 @@ impl Head<'_, '_> {
             }
             count += 1;
         }
-        let Place { address, offset, .. } = layout.tables;
+        let Extent { address, offset, .. } = layout.tables;
         let size = tables.next_multiple_of(page(input.machine));
-        let place = Place { address, size, offset, stored: tables };
+        let place = Extent { address, size, offset, stored: tables };
         segment_command(&mut commands, "__LINKEDIT", place, [macho::VM_PROT_READ, macho::VM_PROT_READ, 0, 0]);
         dylib_command(&mut commands, macho::LC_ID_DYLIB, 1, &install_name(self.name), [0, 0]);
         let [locals, exported, outside] = self.counts();
@@ -970,7 +970,7 @@ fn padded(bytes: &mut Vec<u8>, name: &str) {
 }
 
 /// `numbers`: both protections, the number of sections, flags.
-fn segment_command(bytes: &mut Vec<u8>, name: &str, place: Place, numbers: [u32; 4]) {
+fn segment_command(bytes: &mut Vec<u8>, name: &str, place: Extent, numbers: [u32; 4]) {
     let size = SEGMENT_BYTES + SECTION_BYTES * u64::from(numbers[2]);
     Fields(bytes).u32(macho::LC_SEGMENT_64).u32(size as u32);
     padded(bytes, name);
@@ -1028,7 +1028,7 @@ mod tests {
         assert_eq!(at(Part::Constants), (0x4000, 0x4000));
         assert_eq!(at(Part::Variables), (0xc000, 0xc000));
         assert_eq!(at(Part::Zeros), (0xc040, 0));
-        let Place { address, size, offset, stored } = layout.segments[&Segment::Variables];
+        let Extent { address, size, offset, stored } = layout.segments[&Segment::Variables];
         assert_eq!((address, size, offset, stored), (0xc000, 0xc000, 0xc000, 0x4000));
         // Memory goes on behind the zeros, the file behind what is stored.
         assert_eq!((layout.tables.address, layout.tables.offset), (0x1_8000, 0x1_0000));

@@ -58,7 +58,7 @@ pub(super) fn trie(names: &[(&[u8], u64)]) -> Vec<u8> {
         return vec![];
     }
     let nodes = nodes(names);
-    // Offsets are written in as many bytes as they need, so that nodes lie behind each other only once no offset grows any more.
+    // A large offset takes more bytes than a small one, and moves the nodes behind it: until no offset grows any more.
     let mut offsets = vec![0; nodes.len()];
     loop {
         let mut at = 0;
