@@ -406,11 +406,8 @@ impl<'d> Input<'d> {
         let fixed = self.sources[reference.source].part.segment() == Segment::Text;
         let next = self.addresses.len();
         match need {
-            _ if reference.less.is_some() => {
-                if is_outside {
-                    return Err(bad("a distance to a symbol outside"));
-                }
-            }
+            _ if reference.less.is_some() && is_outside => return Err(bad("a distance to a symbol outside")),
+            _ if reference.less.is_some() => {}
             Need::Address => {
                 self.addresses.entry(number).or_insert(next);
             }
@@ -558,7 +555,7 @@ impl Layout {
     }
 
     /// The sections' bytes, references filled in, and what the loader has to fill in.
-    fn contents<'d>(&self, input: &Input<'d>) -> Result<(Vec<(u64, Cow<'d, [u8]>)>, Vec<Fixup>)> {
+    fn contents<'d>(&self, input: &Input<'d>) -> Result<(File<'d>, Vec<Fixup>)> {
         let (mut pieces, mut fixups) = (vec![], vec![]);
         let mut references = input.references.iter().peekable();
         for (number, source) in input.sources.iter().enumerate() {
@@ -599,7 +596,7 @@ impl Layout {
         own(Part::Jumps, jumps);
         pieces.sort_by_key(|piece| piece.0);
         fixups.sort_by_key(|fixup| fixup.address);
-        Ok((pieces, fixups))
+        Ok((File { pieces }, fixups))
     }
 
     fn fill(
@@ -698,7 +695,7 @@ impl Layout {
 
     /// The whole library.
     fn file<'d>(&self, input: &Input<'d>, name: &str) -> Result<File<'d>> {
-        let (mut pieces, fixups) = self.contents(input)?;
+        let (mut file, fixups) = self.contents(input)?;
         let exported = input.symbols.iter().enumerate().filter(|(_, symbol)| symbol.exported);
         let exported = exported.map(|(number, symbol)| Ok((symbol.name, self.symbol(input, number)?)));
         let exports = export::trie(&exported.collect::<Result<Vec<_>>>()?);
@@ -716,9 +713,8 @@ impl Layout {
         let end = signed + signature.bytes();
         let head = Head { input, layout: self, name, moved, bound, exports, symbols, indirect, names };
         let (head, uuid_at) = head.write(signed, signature.bytes(), end - self.tables.offset)?;
-        pieces.insert(0, (0, Cow::Owned(head)));
-        pieces.push((self.tables.offset, Cow::Owned(tables.bytes)));
-        let mut file = File { pieces };
+        file.pieces.insert(0, (0, Cow::Owned(head)));
+        file.pieces.push((self.tables.offset, Cow::Owned(tables.bytes)));
         let mut hashes = sign::hashes(&file, signed);
         // The same library has the same name for debuggers; its pages are those with zeros in place of the name.
         let uuid = sign::identity(&hashes);
