@@ -490,10 +490,11 @@ fn every_reference(architecture: Architecture, align: u64) -> Vec<u8> {
         parts.refer(&[0x48, 0x03, 0x1d], table, -4, macho::X86_64_RELOC_SIGNED);
         parts.refer(&[0x48, 0xff, 0x05], counter, -4, macho::X86_64_RELOC_SIGNED);
         parts.refer(&[0x48, 0x03, 0x1d], counter, -4, macho::X86_64_RELOC_SIGNED);
-        // mov byte [counter + 8], 7; mov dword [counter + 12], 9: an operand of one byte and one of four follow the distance.
-        parts.refer(&[0xc6, 0x05], counter, 8 - 6, macho::X86_64_RELOC_SIGNED_1);
+        // mov byte [counter + 8], 7; mov dword [counter + 12], 9. The fields hold 8 - 1 and 12 - 4, since 1 and 4 bytes follow them in
+        // the instructions; the writer of the object adds 5 and 8 to addends of these kinds.
+        parts.refer(&[0xc6, 0x05], counter, 2, macho::X86_64_RELOC_SIGNED_1);
         parts.code.push(7);
-        parts.refer(&[0xc7, 0x05], counter, 12 - 12, macho::X86_64_RELOC_SIGNED_4);
+        parts.refer(&[0xc7, 0x05], counter, 0, macho::X86_64_RELOC_SIGNED_4);
         parts.code.extend([9, 0, 0, 0]);
         // mov rax, rbx; pop rbx; ret
         parts.code.extend([0x48, 0x89, 0xd8, 0x5b, 0xc3]);
