@@ -36,10 +36,10 @@ use heap::{Heap, allocate, release};
 pub use memory::{ALIGNMENT, GuardedBlock, Memory, Placement};
 use state::States;
 
-/// Links objects into the shared library `library`, for [`Models::load`]. One object of a dense model needs no linker on ELF
-/// systems; other objects, and all where `$CC` names a C compiler, are linked by that or by `cc`. Dense models need no library but
-/// the C one (`memcpy` and its like), others the runtime, which is that of this process: an object that refers to anything else is
-/// refused, here or when the library is loaded.
+/// Links objects into the shared library `library`, for [`Models::load`]. One object of a dense model needs no linker on Linux,
+/// macOS and Windows; other objects, and all where `$CC` names a C compiler, are linked by that or by `cc`. Dense models need no
+/// library but the C one (`memcpy` and its like), others the runtime, which is that of this process: an object that refers to
+/// anything else is refused, here or when the library is loaded.
 pub fn link(objects: &[PathBuf], library: &Path) -> Result<()> {
     link_with(objects, &[], library)
 }

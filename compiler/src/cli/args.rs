@@ -310,8 +310,8 @@ pub struct CompileArgs {
     /// debuggers and profilers from code to its lines: FILE, or the output's name with .lst
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub listing: Option<Option<PathBuf>>,
-    /// C compiler that links shared libraries. Those with ELF or for Windows, on x86-64 and aarch64, need none. Others are linked by
-    /// `CC_<target>`; for the host CC or cc; otherwise the target's GNU compiler. For .wasm it is a clang; without it
+    /// C compiler that links shared libraries. Those with ELF, for macOS or Windows, on x86-64 and aarch64, need none. Others are linked
+    /// by `CC_<target>`; for the host CC or cc; otherwise the target's GNU compiler. For .wasm it is a clang; without it
     /// CC_wasm32_unknown_unknown or the clang that is found
     #[arg(long, value_name = "PROGRAM")]
     pub linker: Option<OsString>,

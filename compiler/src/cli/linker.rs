@@ -1,4 +1,4 @@
-//! Shared and static libraries of a model's object. Shared ones with ELF or for Windows, on x86-64 and aarch64, are written
+//! Shared and static libraries of a model's object. Shared ones with ELF, for macOS or Windows, on x86-64 and aarch64, are written
 //! here, unless a linker is named; others are made by the C compiler of the target, static ones by its archiver.
 
 use std::ffi::{OsStr, OsString};
@@ -299,7 +299,10 @@ mod tests {
         assert!(tools("x86_64-unknown-freebsd").compiler().is_err() || cfg!(target_os = "freebsd"));
         // Whether a linker is needed.
         assert!(
-            tools("x86_64-unknown-freebsd").links_itself() && !tools("aarch64-apple-darwin").links_itself()
+            tools("x86_64-unknown-freebsd").links_itself() && tools("aarch64-apple-darwin").links_itself()
+        );
+        assert!(
+            tools("x86_64-apple-macosx12.0").links_itself() && !tools("aarch64-apple-ios").links_itself()
         );
         assert!(!named.links_itself());
     }

@@ -249,7 +249,7 @@ fn linkers_are_those_of_the_target() {
     assert!(run.err.contains("\ncannot link -shared -Wl,-soname,libx.so -o libx.so libx.o\n"), "{}", run.err);
     assert_eq!(names(folder.path()), before);
     if !cfg!(target_os = "macos") {
-        let run = onnxc(folder.path(), &["digits.onnx", "--target", "aarch64-apple-darwin", "-o", "x.dylib"]);
+        let run = onnxc(folder.path(), &["digits.onnx", "--target", "aarch64-apple-ios", "-o", "x.dylib"]);
         assert!(run.err.contains("no C compiler is known") && run.err.contains("--linker"), "{}", run.err);
     }
 }
@@ -266,6 +266,9 @@ fn libraries_without_a_linker() {
         ("aarch64-unknown-linux-gnu", "x.so", b"\x7fELF"),
         ("x86_64-pc-windows-gnu", "x.dll", b"MZ"),
         ("x86_64-pc-windows-msvc", "x.dll", b"MZ"),
+        ("x86_64-apple-darwin", "x.dylib", b"\xcf\xfa\xed\xfe"),
+        ("aarch64-apple-darwin", "x.dylib", b"\xcf\xfa\xed\xfe"),
+        ("aarch64-apple-macosx12.0", "x.dylib", b"\xcf\xfa\xed\xfe"),
     ] {
         let base = ["digits.onnx", "--target", target, "-o", file];
         let run = onnxc_with(folder.path(), &base, &nothing);

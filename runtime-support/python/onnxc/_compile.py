@@ -166,7 +166,7 @@ def compile(model: Model, output: Union[str, "os.PathLike[str]", None] = None, *
     `.so` (`.dylib` on macOS) a shared library, which `load` takes, `.o` an object, `.a` a static library, `.h` the header alone.
     Without it a shared library is written into the current folder, with the name of the model's file.
 
-    A shared library for Linux or Windows needs no linker; others are linked by the C compiler `$CC` or `cc`.
+    A shared library for Linux, macOS or Windows needs no linker; others are linked by the C compiler `$CC` or `cc`.
 
     Options, as of the command `onnxc`: `name` (prefix of the symbols), `opt_level` (0 to 3), `exact`, `precision` ("f32", "bf16" or
     "auto"), `strict`, `target` (a triple), `cpu` (such as "x86-64-v3" or "native"), `vector_width` (bits), `input_dims` (a dict of

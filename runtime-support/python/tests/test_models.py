@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 
 import onnxc
 from onnxc import _dims, _types
+from onnxc._compile import shared_library_extension
 
 FLOAT, INT64, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
 
@@ -516,9 +517,13 @@ class Failures(unittest.TestCase):
             onnxc.compile_and_load(wrong, strict=True)
 
     def test_without_a_linker(self):
-        linked = "aarch64-apple-darwin" if sys.platform != "darwin" else "x86_64-apple-darwin"
-        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, CC_aarch64_apple_darwin="/no/such/compiler"):
-            os.environ["CC_x86_64_apple_darwin"] = "/no/such/compiler"
+        linked = "aarch64-apple-ios"
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, CC_aarch64_apple_ios="/no/such/compiler"):
+            for target in ("aarch64-apple-darwin", "x86_64-apple-darwin"):
+                path = onnxc.compile(twice(), f"{folder}/mac.dylib", target=target)
+                self.assertEqual(path.read_bytes()[:4], b"\xcf\xfa\xed\xfe")
+            for path in Path(folder).iterdir():
+                path.unlink()
             with self.assertRaisesRegex(onnxc.CompileError, r"(?s)/no/such/compiler.*an object \(`\.o`\), which needs none"):
                 onnxc.compile(twice(), f"{folder}/m.dylib", target=linked)
             onnxc.compile(twice(), f"{folder}/m.o", target=linked)
@@ -526,7 +531,7 @@ class Failures(unittest.TestCase):
 
     def test_libraries_that_are_none(self):
         with tempfile.TemporaryDirectory() as folder:
-            path = onnxc.compile(twice(), f"{folder}/first.so")
+            path = onnxc.compile(twice(), f"{folder}/first{shared_library_extension()}")
             self.assertEqual(onnxc.load(path).name, "first")
             with self.assertRaisesRegex(ValueError, "has no model `second`; there are: first"):
                 onnxc.load(path, name="second")
