@@ -25,6 +25,7 @@ use cranelift_object::object::{
 use super::machine::{JUMP_BYTES, Machine, Need};
 use super::{Counted, Fields, bad};
 use onnxc_ir::error::{Error, Result, Stage};
+use onnxc_machine::leb128;
 
 /// The library of C functions and what lies beneath: `dyld` wants every library to name it.
 const SYSTEM: &str = "/usr/lib/libSystem.B.dylib";
@@ -661,7 +662,7 @@ impl Layout {
                 bytes.push(macho::REBASE_OPCODE_SET_TYPE_IMM | macho::REBASE_TYPE_POINTER);
             }
             bytes.push(macho::REBASE_OPCODE_SET_SEGMENT_AND_OFFSET_ULEB | segment);
-            export::uleb(&mut bytes, at);
+            bytes.extend(leb128::unsigned(at));
             bytes.push(macho::REBASE_OPCODE_DO_REBASE_IMM_TIMES | 1);
         }
         Ok(ended(bytes))
@@ -685,9 +686,9 @@ impl Layout {
             bytes.extend(name);
             bytes.extend([0, macho::BIND_OPCODE_SET_TYPE_IMM | macho::BIND_TYPE_POINTER]);
             bytes.push(macho::BIND_OPCODE_SET_ADDEND_SLEB);
-            export::sleb(&mut bytes, addend);
+            bytes.extend(leb128::signed(addend));
             bytes.push(macho::BIND_OPCODE_SET_SEGMENT_AND_OFFSET_ULEB | segment);
-            export::uleb(&mut bytes, at);
+            bytes.extend(leb128::unsigned(at));
             bytes.push(macho::BIND_OPCODE_DO_BIND);
         }
         Ok(ended(bytes))

@@ -2,28 +2,10 @@
 
 use std::ops::Range;
 
-/// A number, seven bits at a time.
-pub(super) fn uleb(bytes: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
-}
+use onnxc_machine::leb128;
 
-/// A number with a sign, seven bits at a time.
-pub(super) fn sleb(bytes: &mut Vec<u8>, mut value: i64) {
-    while !(-0x40..0x40).contains(&value) {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8 & 0x7f);
-}
-
-fn uleb_bytes(value: u64) -> u64 {
-    let mut bytes = vec![];
-    uleb(&mut bytes, value);
-    bytes.len() as u64
+fn number_bytes(value: u64) -> u64 {
+    leb128::unsigned(value).len() as u64
 }
 
 /// A node: the names that begin as it does.
@@ -39,16 +21,16 @@ impl Node<'_> {
     fn terminal(&self) -> Vec<u8> {
         let mut bytes = vec![];
         if let Some(address) = self.address {
-            uleb(&mut bytes, 0);
-            uleb(&mut bytes, address);
+            bytes.extend(leb128::unsigned(0));
+            bytes.extend(leb128::unsigned(address));
         }
         bytes
     }
 
     fn bytes(&self, offsets: &[u64]) -> u64 {
         let terminal = self.terminal().len() as u64;
-        let edge = |&(name, child): &(&[u8], usize)| name.len() as u64 + 1 + uleb_bytes(offsets[child]);
-        uleb_bytes(terminal) + terminal + 1 + self.children.iter().map(edge).sum::<u64>()
+        let edge = |&(name, child): &(&[u8], usize)| name.len() as u64 + 1 + number_bytes(offsets[child]);
+        number_bytes(terminal) + terminal + 1 + self.children.iter().map(edge).sum::<u64>()
     }
 }
 
@@ -78,13 +60,13 @@ pub(super) fn trie(names: &[(&[u8], u64)]) -> Vec<u8> {
     let mut bytes = vec![];
     for node in &nodes {
         let terminal = node.terminal();
-        uleb(&mut bytes, terminal.len() as u64);
+        bytes.extend(leb128::unsigned(terminal.len() as u64));
         bytes.extend(terminal);
         bytes.push(node.children.len() as u8);
         for &(name, child) in &node.children {
             bytes.extend(name);
             bytes.push(0);
-            uleb(&mut bytes, offsets[child]);
+            bytes.extend(leb128::unsigned(offsets[child]));
         }
     }
     bytes
@@ -189,23 +171,5 @@ mod tests {
                 names.iter().zip(&rows).map(|(name, row)| (name.clone(), row.1)).collect();
             assert_eq!(read(&trie(&rows)), wanted);
         }
-    }
-
-    #[test]
-    fn numbers_with_seven_bits_a_byte() {
-        let unsigned = |value| {
-            let mut bytes = vec![];
-            uleb(&mut bytes, value);
-            bytes
-        };
-        let signed = |value| {
-            let mut bytes = vec![];
-            sleb(&mut bytes, value);
-            bytes
-        };
-        assert_eq!([unsigned(0), unsigned(127)], [[0], [127]]);
-        assert_eq!([unsigned(128), unsigned(624_485)], [vec![0x80, 1], vec![0xe5, 0x8e, 0x26]]);
-        assert_eq!([signed(2), signed(-2), signed(63), signed(-64)], [[2], [0x7e], [0x3f], [0x40]]);
-        assert_eq!([signed(64), signed(-65), signed(128)], [[0xc0, 0], [0xbf, 0x7f], [0x80, 1]]);
     }
 }
