@@ -157,7 +157,7 @@ def table(found):
     return "\n".join(lines)
 
 
-def hunt(machine, cases, keep=None, say=print):
+def hunt(machine, cases, keep=None, say=print, shrinking=True):
     """Cliffs of some cases, what onnxc refuses, and how many cases were timed by kind."""
     found, refused, timed, seen = [], [], collections.Counter(), set()
     for at, case in cases:
@@ -175,12 +175,12 @@ def hunt(machine, cases, keep=None, say=print):
 
         def still(less):
             try:
-                found = measure(machine, less)
-            except (Refused, Exception):
+                figures = measure(machine, less)
+            except (Refused, subprocess.TimeoutExpired):
                 return False
-            return found is not None and found.is_cliff()
+            return figures is not None and figures.is_cliff()
 
-        small = shrink(case, still)
+        small = shrink(case, still) if shrinking else case
         if small in seen:
             continue
         seen.add(small)
@@ -201,6 +201,7 @@ def main():
     parser.add_argument("--seed", default="1")
     parser.add_argument("--seconds", type=float, default=0.02, help="of a measurement")
     parser.add_argument("--kinds", help="some of " + ", ".join(KINDS))
+    parser.add_argument("--no-shrinking", action="store_true", help="list cases as they were drawn")
     parser.add_argument("--keep", help="folder for the smallest models")
     parser.add_argument("--out", help="file for the table")
     args = parser.parse_args()
@@ -210,7 +211,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         machine = Machine(args.onnxc.resolve(), folder, args.flags.split(), args.seconds)
         cases = ((at, draw(args.seed, at, kinds)) for at in range(args.first, args.first + args.cases))
-        found, refused, timed = hunt(machine, cases, args.keep, lambda text: print(text, file=sys.stderr, flush=True))
+        found, refused, timed = hunt(machine, cases, args.keep, lambda text: print(text, file=sys.stderr, flush=True), not args.no_shrinking)
     text = table(found)
     text += f"\n\n{sum(timed.values())} cases timed, {len(found)} cliffs, {len(refused)} refused: "
     text += ", ".join(f"{name} {count}" for name, count in sorted(timed.items())) + "\n"
