@@ -15,8 +15,9 @@ fn a_short_hunt_refuses_nothing() {
     let out = folder.join("cliffs.md");
     let onnxc = env!("CARGO_BIN_EXE_onnxc_driver");
     let arguments = ["--onnxc", onnxc, "--cases", "12", "--seconds", "0.002", "--no-shrinking"];
-    let found =
-        PEERS.run_script("cliffs/main.py", &[&arguments[..], &["--out", out.to_str().unwrap()]].concat()).unwrap();
+    let found = PEERS
+        .run_script("cliffs/main.py", &[&arguments[..], &["--out", out.to_str().unwrap()]].concat())
+        .unwrap();
     println!("{found}");
     assert!(found.contains("12 cases timed"), "{found}");
     assert_eq!(std::fs::read_to_string(&out).unwrap(), found.strip_suffix('\n').unwrap());

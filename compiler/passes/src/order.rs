@@ -74,7 +74,8 @@ fn contraction(
     let Some(Ordered { panels, order, short }) = ordered else { return Ok(None) };
     let stays = stays && order.is_some();
     let operands: Vec<ValueId> = [lhs, panels].into_iter().chain(order).collect();
-    b.emit1(Op::Contract { batch, m, k, rhs: RhsLayout::Ordered { nr, n, short, stays } }, &operands).map(Some)
+    b.emit1(Op::Contract { batch, m, k, rhs: RhsLayout::Ordered { nr, n, short, stays } }, &operands)
+        .map(Some)
 }
 
 /// `stays`: the rows do, and have an order all the same.
