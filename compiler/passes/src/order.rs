@@ -5,6 +5,9 @@
 //! pairs are then one instruction (`vpmaddubsw`), which otherwise would saturate: without it, bytes are widened to 16 bits first. It
 //! is enough that one of the columns of a panel's row has a greater sum. Such rows are many where weights are scaled by channel,
 //! so each panel has its rows in an order of its own, which the kernel reads: those with short sums first, the same number in all panels.
+//!
+//! Kernels with products of bytes by an instruction each, and tiles, read rows as they come. Where an object has such kernels too, the rows
+//! stay, and the others read them by the order.
 
 use std::collections::HashMap;
 
@@ -33,20 +36,19 @@ struct Ordered {
 }
 
 pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
-    // What is read in its own order serves kernels with products of bytes by an instruction each as well.
-    let (orders, in_place) = (options.pack.short_sums, options.pack.short_sums_in_place);
-    if !orders && !in_place {
+    let (moves, stays) = (options.pack.short_sums, options.pack.short_sums_in_place);
+    if !moves && !stays {
         return Ok(());
     }
     let mut done = HashMap::new();
-    rewrite(graph, |b, id| contraction(b, id, orders, &mut done))?;
+    rewrite(graph, |b, id| contraction(b, id, !moves, &mut done))?;
     bodies(graph, options, run)
 }
 
 fn contraction(
     b: &mut Builder,
     id: NodeId,
-    orders: bool,
+    stays: bool,
     done: &mut HashMap<ValueId, Option<Ordered>>,
 ) -> Result<Option<ValueId>> {
     let Node {
@@ -64,18 +66,20 @@ fn contraction(
     let ordered = match done.get(&panels) {
         Some(known) => known.clone(),
         None => {
-            let ordered = ordered(b, panels, orders)?;
+            let ordered = ordered(b, panels, stays)?;
             done.insert(panels, ordered.clone());
             ordered
         }
     };
     let Some(Ordered { panels, order, short }) = ordered else { return Ok(None) };
+    let stays = stays && order.is_some();
     let operands: Vec<ValueId> = [lhs, panels].into_iter().chain(order).collect();
-    b.emit1(Op::Contract { batch, m, k, rhs: RhsLayout::Ordered { nr, n, short } }, &operands).map(Some)
+    b.emit1(Op::Contract { batch, m, k, rhs: RhsLayout::Ordered { nr, n, short, stays } }, &operands)
+        .map(Some)
 }
 
-/// `orders`: not only where all rows have short sums.
-fn ordered(b: &mut Builder, panels: ValueId, orders: bool) -> Result<Option<Ordered>> {
+/// `stays`: the rows do, and have an order all the same.
+fn ordered(b: &mut Builder, panels: ValueId, stays: bool) -> Result<Option<Ordered>> {
     // The order follows from the values.
     if b.graph.is_apart(panels) {
         return Ok(None);
@@ -92,13 +96,16 @@ fn ordered(b: &mut Builder, panels: ValueId, orders: bool) -> Result<Option<Orde
         return Ok(Some(Ordered { panels, order: None, short: rows }));
     }
     let least = least - least % STEPS;
-    if !orders || least * LEAST_SHARE < rows {
+    if least * LEAST_SHARE < rows {
         return Ok(None);
     }
     let places = short.chunks_exact(rows).flat_map(|short| places(short, least));
     let data: Vec<u8> = places.flat_map(|place| (place as u16).to_ne_bytes()).collect();
     let lead = &tensor.shape[..tensor.shape.len() - 1];
     let order = b.constant(Tensor::new(DType::U16, lead.to_vec(), data.into()));
+    if stays {
+        return Ok(Some(Ordered { panels, order: Some(order), short: least }));
+    }
     let index = b.cast(order, DType::I64)?;
     let mut shape = b.shape(index);
     let batch = shape.len() - 1;

@@ -61,7 +61,7 @@ pub struct PackPolicy {
     pub rates: Rates,
     /// Whether kernels that add up four products of bytes by several instructions need fewer where sums of two fit 16 bits.
     pub short_sums: bool,
-    /// The same where all sums of a right-hand side fit, so that other kernels read it as they would without.
+    /// The same for some kernels only: rows with sums that fit stay in their places, so that others read them as they would without.
     pub short_sums_in_place: bool,
     /// Whether the left-hand side of a product of bytes is signed, as its right-hand side is.
     pub signed_bytes: bool,

@@ -151,6 +151,8 @@ pub struct RegisterTile {
     pub columns: usize,
     /// Columns that all rows take before they take the next ones.
     pub together: usize,
+    /// Whether a row of the panel is loaded group by group, too, for want of registers.
+    pub is_crowded: bool,
     /// Steps per iteration of the innermost loop, or a divisor of its extent close to it.
     pub unroll: i64,
     /// Loops of fewer steps are written out.
@@ -194,13 +196,19 @@ impl RegisterTile {
             let operands = vectors + codes + usize::from(!by_lane) + between(vectors);
             (operands, own, (target.vector_registers.saturating_sub(operands) / own).max(1))
         };
-        // Panels for longer vectors are taken in parts.
-        let whole = facts.one_row || facts.codes || facts.narrow || lanes == 1;
+        // Panels for longer vectors are taken in parts: of one row, such whose sums stay in registers beside a vector of the panel.
+        let whole = facts.codes || facts.narrow || lanes == 1;
         let vectors = panel / lanes;
-        let part = (1..=vectors).rev().find(|part| vectors.is_multiple_of(*part) && fit(*part).2 >= FEW_ROWS);
+        let beside = |part: usize| fit(part).0 - part + 1;
+        let holds = |part: usize| match facts.one_row {
+            true => fit(part).1 + beside(part) <= target.vector_registers,
+            false => fit(part).2 >= FEW_ROWS,
+        };
+        let part = (1..=vectors).rev().find(|part| vectors.is_multiple_of(*part) && holds(*part));
         let part = part.filter(|_| !whole).unwrap_or(vectors);
         let columns = pick.count("columns", part * lanes, &columns)?;
         let vectors = columns / lanes;
+        let beside = beside(vectors);
         let (operands, own, fit) = fit(vectors);
         let registers = Allowed::between(
             1,
@@ -229,9 +237,16 @@ impl RegisterTile {
         let short = target.has_element_products() || sum.is_float();
         let groups = (1..=vectors).filter(|group| vectors.is_multiple_of(*group));
         let groups = Allowed::one_of(groups.map(|group| (group * lanes) as i64).collect(), "whole vectors");
-        let group = if by_lane && vectors.is_multiple_of(GROUP) { GROUP } else { vectors };
+        // Where the registers do not hold a row of the panel beside the sums, it comes in groups.
+        let is_crowded = lanes > 1 && !by_lane && rows * own + operands > target.vector_registers;
+        let room = (target.vector_registers + 1).saturating_sub(rows * own + beside).max(1);
+        let group = match is_crowded {
+            true => (1..=vectors.min(room)).rev().find(|group| vectors.is_multiple_of(*group)).unwrap_or(1),
+            false if by_lane && vectors.is_multiple_of(GROUP) => GROUP,
+            false => vectors,
+        };
         let together = pick.count("together", group * lanes, &groups)?;
-        Ok(RegisterTile { row_loops, rows, columns, together, unroll, short, sum_terms })
+        Ok(RegisterTile { row_loops, rows, columns, together, is_crowded, unroll, short, sum_terms })
     }
 
     /// Parts of a sum over an axis of `extent`, where it is cut: the largest divisor that is not far below the limit.

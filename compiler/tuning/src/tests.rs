@@ -82,6 +82,24 @@ fn register_tiles_fill_the_registers() {
     assert_eq!(rows("x86-64-v3", 32, "columns=16"), 6);
 }
 
+/// Panels of objects for many processors are as wide as the longest vectors want them.
+#[test]
+fn sums_of_one_row_stay_in_registers() {
+    let of = |cpu: &str, panel: usize| {
+        let target = target(cpu);
+        let lanes = target.lanes(4);
+        let facts = Facts { one_row: true, ..facts(&target, panel) };
+        let tile = with("", |pick| RegisterTile::choose(&Facts { lanes, ..facts }, pick)).unwrap().0;
+        (tile.columns, tile.together, tile.is_crowded)
+    };
+    // 8 sums of 16 registers leave room for 4 vectors of the panel and an element, not for 8.
+    assert_eq!(of("x86-64-v3", 64), (64, 32, true));
+    assert_eq!(of("x86-64-v3", 32), (32, 32, false));
+    assert_eq!(of("x86-64-v4", 64), (64, 64, false));
+    // 16 sums would leave none.
+    assert_eq!(of("x86-64", 64), (32, 16, true));
+}
+
 #[test]
 fn rows_that_meet_in_a_cache_are_fewer_than_its_ways() {
     for (cpu, distance, wanted) in

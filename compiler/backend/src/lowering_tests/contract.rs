@@ -207,8 +207,8 @@ fn products_of_pairs() {
     }
 }
 
-/// Rows of panels in orders of their own, those whose sums fit 16 bits first: windows with two axes before the steps, and an element
-/// of u8 that makes every sum as large as it can be.
+/// Rows of panels in orders of their own, those whose sums fit 16 bits first, moved or in their places: windows with two axes before the
+/// steps, and an element of u8 that makes every sum as large as it can be.
 #[test]
 fn products_of_bytes_with_short_sums() {
     // Of the pairs of weights, the last are the greatest that fit 16 bits; and those that do not.
@@ -235,25 +235,31 @@ fn products_of_bytes_with_short_sums() {
         });
         let rhs = Tensor::from_slice(&weights, &data.collect::<Vec<i8>>());
         let layout = RhsLayout::Panels { nr, depth: 4, n: Dim::from(columns) };
-        let mut graph = contraction(DType::U8, &shape, rows, rhs, layout);
+        let graph = contraction(DType::U8, &shape, rows, rhs, layout);
         let all = vec![255u8; shape.iter().product()];
         let random: Vec<u8> = (0..all.len()).map(|at| (noise(at + 77) * 512.0) as u8).collect();
         let inputs = [all, random].map(|data| [Tensor::from_slice(&shape, &data)]);
         let wanted = inputs.each_ref().map(|inputs| interp::run(&graph, inputs).unwrap().remove(0));
-        order(&mut graph);
-        let layouts: Vec<&Op> = graph.order.iter().map(|&node| &graph.nodes[node].op).collect();
-        let [Op::Contract { rhs: RhsLayout::Ordered { short, .. }, .. }] = &layouts[..] else {
-            panic!("{layouts:?}");
-        };
-        assert_eq!(*short < weights[k], some, "{shape:?}: {short}");
-        assert_eq!(graph.nodes[graph.order[0]].inputs.len(), if some { 3 } else { 2 });
-        check_everywhere(&graph, &inputs, &wanted);
+        // For a machine with AVX2, and for many, of which some have products of bytes by an instruction each.
+        let many = PackPolicy { short_sums: false, short_sums_in_place: true, ..PackPolicy::MIXED };
+        for (pack, in_place) in [(PackPolicy::WIDE, false), (many, true)] {
+            let mut graph = graph.clone();
+            order(&mut graph, pack);
+            let layouts: Vec<&Op> = graph.order.iter().map(|&node| &graph.nodes[node].op).collect();
+            let [Op::Contract { rhs: RhsLayout::Ordered { short, stays, .. }, .. }] = &layouts[..] else {
+                panic!("{layouts:?}");
+            };
+            assert_eq!(*short < weights[k], some, "{shape:?}: {short}");
+            assert_eq!(*stays, some && in_place);
+            assert_eq!(graph.nodes[graph.order[0]].inputs.len(), if some { 3 } else { 2 });
+            check_everywhere(&graph, &inputs, &wanted);
+        }
     }
 }
 
-/// Runs the pass `order`, for a machine with AVX2.
-fn order(graph: &mut Graph) {
-    let options = pass::Options { level: 3, pack: PackPolicy::WIDE, ..pass::Options::default() };
+/// Runs the pass `order`.
+fn order(graph: &mut Graph, pack: PackPolicy) {
+    let options = pass::Options { level: 3, pack, ..pass::Options::default() };
     for name in ["order", "dce"] {
         pass::run_one(pass::by_name(name).unwrap(), graph, &options).unwrap();
     }

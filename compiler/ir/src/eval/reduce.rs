@@ -230,7 +230,9 @@ pub(super) fn contract(
     shape: &[usize],
 ) -> Result<Tensor> {
     let placed = match inputs {
-        [_, rhs, order] if matches!(layout, RhsLayout::Ordered { .. }) => Some(in_place(rhs, order)),
+        [_, rhs, order] if matches!(layout, RhsLayout::Ordered { stays: false, .. }) => {
+            Some(in_place(rhs, order))
+        }
         _ => None,
     };
     let inputs = &[inputs[0], placed.as_ref().unwrap_or(inputs[1])];

@@ -46,8 +46,9 @@ pub enum RhsLayout {
     /// products of the first two bytes of a column with bytes of u8 nor those of the last two have a sum beyond 16 bits,
     /// for all values of these bytes. Those rows come first in an order that each panel has for itself: `order`, the contraction's
     /// third input, u16 `[batch.., ceil(n/nr), k..]`, gives the place of each row along that axis. Without this input they are in
-    /// place. `passes/order.rs` makes it.
-    Ordered { nr: usize, n: Dim, short: usize },
+    /// place; and with it where `stays` holds: then the order says which rows to read first, and who needs none may ignore it.
+    /// `passes/order.rs` makes it.
+    Ordered { nr: usize, n: Dim, short: usize, stays: bool },
 }
 
 impl RhsLayout {

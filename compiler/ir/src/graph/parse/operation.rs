@@ -226,6 +226,7 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
                     nr: attrs.index("nr")?,
                     n: attrs.dim("n")?,
                     short: attrs.index("short")?,
+                    stays: given(attrs, "stays") && attrs.flag("stays")?,
                 },
                 true => RhsLayout::Panels {
                     nr: attrs.index("nr")?,
@@ -421,8 +422,9 @@ pub(in crate::graph) fn attributes(op: &Op) -> String {
             RhsLayout::Panels { nr, depth, n } => {
                 format!("batch={batch}, m={m}, k={k}, nr={nr}, depth={depth}, n={n}")
             }
-            RhsLayout::Ordered { nr, n, short } => {
-                format!("batch={batch}, m={m}, k={k}, nr={nr}, short={short}, n={n}")
+            RhsLayout::Ordered { nr, n, short, stays } => {
+                let stays = if *stays { ", stays=true" } else { "" };
+                format!("batch={batch}, m={m}, k={k}, nr={nr}, short={short}, n={n}{stays}")
             }
         },
         Op::Pack { batch, k, nr } => format!("batch={batch}, k={k}, nr={nr}"),

@@ -25,6 +25,7 @@ use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::dim::{product, row_major_strides};
 use onnxc_ir::graph::{DType, Dim, Node, Op, RhsLayout, Tensor, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn};
+use onnxc_machine::target::Target;
 use onnxc_tuning::Picker;
 use onnxc_tuning::contract::{Facts, Prefetch, RegisterTile};
 
@@ -104,12 +105,16 @@ struct Short {
     steps: usize,
     /// Where these and the others are along that axis, if not in place.
     order: Option<ValueId>,
+    /// Whether the rows of panels are there, too.
+    stays: bool,
 }
 
 impl Short {
-    fn new(layout: &RhsLayout, order: Option<ValueId>) -> Option<Short> {
-        match layout {
-            RhsLayout::Ordered { short, .. } => Some(Short { steps: *short, order }),
+    /// None where rows that stay in place are best read one after the other.
+    fn new(layout: &RhsLayout, order: Option<ValueId>, target: &Target) -> Option<Short> {
+        match *layout {
+            RhsLayout::Ordered { stays: true, .. } if !target.is_leaf || target.has_byte_products() => None,
+            RhsLayout::Ordered { short, stays, .. } => Some(Short { steps: short, order, stays }),
             _ => None,
         }
     }
@@ -242,10 +247,11 @@ impl Lowering<'_> {
         };
         let tile = RegisterTile::choose(&facts, pick)?;
         let order = node.inputs.get(2).copied();
-        let terms = match (Short::new(layout, order), codes) {
+        let ignores_order = matches!(layout, RhsLayout::Ordered { .. });
+        let terms = match (Short::new(layout, order, self.target), codes) {
             (Some(short), _) => Terms::Short(short),
             (None, Some(per_word)) => Terms::Codes { per_word, digits: self.digits_of(node, &facts, pick)? },
-            (None, None) if order.is_some() => return internal("digits without codes"),
+            (None, None) if order.is_some() && !ignores_order => return internal("digits without codes"),
             (None, None) => Terms::Products,
         };
         let mut job = Job {
@@ -533,6 +539,9 @@ impl Lowering<'_> {
                     place.extend_from_slice(&at);
                     let place = cx.expr_at(order, &place)?;
                     *own = cx.as_index(Expr::cast(DType::I64, place));
+                    if let Some(row) = step.rhs.last_mut().filter(|_| short.stays) {
+                        *row = own.clone();
+                    }
                 }
                 cx.step(job, tile, acc, &step)
             })?;
@@ -574,21 +583,23 @@ impl Lowering<'_> {
     fn step(&mut self, job: &Job, tile: &Tile, acc: Local, step: &InnerStep) -> Result<()> {
         let lane = self.kernel.loop_var("v");
         let body = self.scope(|cx| {
-            let vectors = job.tile.columns / job.lanes;
+            let (vectors, group) = (job.tile.columns / job.lanes, job.tile.together / job.lanes);
             let mut panel_row = Vec::with_capacity(vectors);
-            for vector in 0..vectors {
-                let column = Index::int((vector * job.lanes) as i64);
-                let column = if job.lanes == 1 { column } else { column.add(&Index::var(lane)) };
-                let value = cx.weight(job, tile, &step.rhs, &tile.first.add(&column))?;
-                panel_row.push((column, cx.widened(job, "b", value)));
-            }
             let mut elements = vec![];
-            for columns in panel_row.chunks(job.tile.together / job.lanes) {
+            for first in (0..vectors).step_by(group) {
+                let end = if job.tile.is_crowded { (first + group).min(vectors) } else { vectors };
+                for vector in panel_row.len()..end {
+                    let column = Index::int((vector * job.lanes) as i64);
+                    let column = if job.lanes == 1 { column } else { column.add(&Index::var(lane)) };
+                    let value = cx.weight(job, tile, &step.rhs, &tile.first.add(&column))?;
+                    panel_row.push((column, cx.widened(job, "b", value)));
+                }
+                let columns = panel_row[first..(first + group).min(vectors)].to_vec();
                 for (row, place) in tile.rows.iter().enumerate() {
                     if elements.len() == row {
                         elements.push(cx.element(job, tile, place, &step.lhs)?);
                     }
-                    for (column, value) in columns {
+                    for (column, value) in &columns {
                         let at = vec![Index::int(row as i64), column.clone()];
                         let value = Expr::binary(step.product, elements[row].clone(), value.clone());
                         cx.push(Stmt::Accumulate { local: acc, at, op: BinaryFn::Add, value });
