@@ -236,6 +236,7 @@ impl Made {
         let (graph, program) = self.parts();
         match emit {
             Emit::Graph => Ok(graph.to_string()),
+            Emit::Schedule => Ok(program.text(graph)),
             Emit::Host => Ok(self.code()?.host()?.to_string()),
             Emit::Header => self.header(options),
             Emit::C => {

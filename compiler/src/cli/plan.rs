@@ -159,6 +159,7 @@ const EXTENSIONS: &[(&str, Emit)] = &[
     ("vector", Emit::Vector),
     ("loops", Emit::Loops),
     ("host", Emit::Host),
+    ("schedule", Emit::Schedule),
     ("graph", Emit::Graph),
 ];
 
