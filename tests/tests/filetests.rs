@@ -24,7 +24,7 @@ use onnxc_ir::interp;
 use onnxc_ir::verify::verify;
 use onnxc_loops as loops;
 use onnxc_loops::{Kernel, program};
-use onnxc_machine::target::Target;
+use onnxc_machine::target::{Core, Target};
 use onnxc_machine::vector::ir::Func;
 use onnxc_object::host;
 use onnxc_passes as pass;
@@ -174,7 +174,7 @@ fn run_pass(name: &str, cpu: Option<&str>, graph: &mut Graph) -> Result<(), Stri
         options.precision = Precision::Bf16;
     }
     if let Some(cpu) = cpu {
-        options.pack = PackPolicy::for_target(&wide_target(cpu)?);
+        options.pack = PackPolicy::for_target(&named_target(cpu)?);
     }
     let result = match pass::by_name(name) {
         Some(row) => pass::run_one(row, graph, &options),
@@ -273,7 +273,7 @@ fn run_partition_case(what: &str, before: &Graph) -> Result<String, String> {
 }
 
 /// An x86-64 processor, aarch64 or one of its processors, s390x, or a microcontroller, with its widest vectors.
-fn wide_target(cpu: &str) -> Result<Target, String> {
+fn named_target(cpu: &str) -> Result<Target, String> {
     let target = match cpu {
         "aarch64" => Target::parse("aarch64-unknown-linux-gnu", None),
         "cortex-a76" | "neoverse-n2" => Target::parse("aarch64-unknown-linux-gnu", Some(cpu)),
@@ -289,21 +289,26 @@ fn wide_target(cpu: &str) -> Result<Target, String> {
         }
     };
     let target = target.map_err(|error| error.to_string())?;
-    Ok(target.leaf().unwrap_or(target))
+    Ok(Target { upgrades: vec![], ..target })
+}
+
+/// That, as loop nests are lowered for it: for leaf kernels, if it has any.
+fn wide_core(cpu: &str) -> Result<Core, String> {
+    named_target(cpu).map(|target| target.leaf().unwrap_or(target.core))
 }
 
 /// What settings were refused with, and the kernels of a graph, one after the other.
 fn run_lower_case(graph: &Graph, cpu: Option<&str>, case: &Case) -> Result<String, String> {
     let text = |error: onnxc_ir::error::Error| error.to_string();
-    let target = match cpu {
-        Some(cpu) => wide_target(cpu)?,
-        None => Target::parse("x86_64-unknown-linux-gnu", Some("x86-64-v3")).map_err(text)?,
+    let core = match cpu {
+        Some(cpu) => wide_core(cpu)?,
+        None => host_target().map_err(text)?.core,
     };
     let mut printed = String::new();
     for tuning in &case.refused {
         let program = scheduled(graph, std::slice::from_ref(tuning))?;
         let result = program.groups.iter().try_for_each(|(id, group)| {
-            loops::lower::lower(graph, group, &id.to_string(), &target).map(drop)
+            loops::lower::lower(graph, group, &id.to_string(), &core).map(drop)
         });
         match result {
             Err(error) if error.kind == Kind::Usage => {
@@ -312,16 +317,16 @@ fn run_lower_case(graph: &Graph, cpu: Option<&str>, case: &Case) -> Result<Strin
             other => return Err(format!("{:?} gave {other:?}", tuning.settings)),
         }
     }
-    printed.push_str(&loops_text(graph, &target, &case.tuning)?);
+    printed.push_str(&loops_text(graph, &core, &case.tuning)?);
     Ok(printed)
 }
 
 /// The kernels of a graph and of its bodies, one after the other; read again, and run.
-fn loops_text(graph: &Graph, target: &Target, tuning: &[Tuning]) -> Result<String, String> {
+fn loops_text(graph: &Graph, core: &Core, tuning: &[Tuning]) -> Result<String, String> {
     let program = scheduled(graph, tuning)?;
     let printed = RefCell::new(String::new());
     let kernels = program::Kernels::new(graph, &program, &|graph, program, group| {
-        let kernel = verified(graph, program, group, target)?;
+        let kernel = verified(graph, program, group, core)?;
         let once = kernel.to_string();
         let again = loops::parse::parse(&once)?.to_string();
         if again != once {
@@ -347,9 +352,9 @@ fn verified(
     graph: &Graph,
     program: &Program,
     group: schedule::GroupId,
-    target: &Target,
+    core: &Core,
 ) -> onnxc_ir::error::Result<Kernel> {
-    let kernel = loops::lower::lower(graph, &program.groups[group], &group.to_string(), target)?;
+    let kernel = loops::lower::lower(graph, &program.groups[group], &group.to_string(), core)?;
     loops::verify::verify(&kernel).map_err(|error| broken(format!("{error}\n{kernel}")))?;
     Ok(kernel)
 }
@@ -359,9 +364,9 @@ fn run_schedule_case(graph: &Graph) -> Result<String, String> {
     let text = |error: onnxc_ir::error::Error| error.to_string();
     let program = scheduled(graph, &[])?;
     schedule::check(graph, &program).map_err(text)?;
-    let target = host_target().map_err(text)?;
+    let core = host_target().map_err(text)?.core;
     let kernels = program::Kernels::new(graph, &program, &|graph, program, group| {
-        verified(graph, program, group, &target)
+        verified(graph, program, group, &core)
     });
     let kernels = kernels.map_err(text)?;
     for seed in 1..=2 {
@@ -389,12 +394,12 @@ fn scheduled(graph: &Graph, tuning: &[Tuning]) -> Result<Program, String> {
 /// The vector IR of a graph's kernels. It is read again, verified and, if it is little-endian, run.
 fn run_vector_case(graph: &Graph, cpu: &str) -> Result<String, String> {
     let text = |error: onnxc_ir::error::Error| error.to_string();
-    let target = wide_target(cpu)?;
+    let (target, core) = (named_target(cpu)?, wide_core(cpu)?);
     let isa = target.wide.unwrap_or(target.narrow);
     let program = scheduled(graph, &[])?;
     let printed = RefCell::new(String::new());
     let functions = program::Kernels::new(graph, &program, &|graph, program, group| {
-        let mut kernel = verified(graph, program, group, &target)?;
+        let mut kernel = verified(graph, program, group, &core)?;
         loops::math::expand(&mut kernel);
         let once = vector::lower(&kernel, isa).map_err(broken)?.to_string();
         let func = onnxc_machine::vector::parse::parse(&once)?;
@@ -441,7 +446,7 @@ fn compiled_for_host(graph: &Graph) -> onnxc_ir::error::Result<onnxc::Compiled> 
 /// The host program of a graph, for x86-64-v3. It is read again, verified and run, its kernels as loop nests.
 fn run_host_case(graph: &Graph, only: &[String]) -> Result<String, String> {
     let text = |error: onnxc_ir::error::Error| error.to_string();
-    let target = host_target().map_err(text)?;
+    let core = host_target().map_err(text)?.core;
     let compiled = compiled_for_host(graph).map_err(text)?;
     let mut model = compiled.interpreted().map_err(text)?;
     let once = model.program.to_string();
@@ -454,7 +459,7 @@ fn run_host_case(graph: &Graph, only: &[String]) -> Result<String, String> {
     model.program = read;
     let mut kernels: Vec<Kernel> = vec![];
     for id in model.program.kernels.keys() {
-        kernels.push(model.nest(id, &target).map_err(text)?);
+        kernels.push(model.nest(id, &core).map_err(text)?);
     }
     let run: host::interp::model::RunKernel<'_> = &|(id, _), buffers, words, _| {
         let value = |sym: Sym| words.get(sym.as_u32() as usize).copied();

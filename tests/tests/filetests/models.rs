@@ -14,7 +14,7 @@ use onnxc_tests::onnx_text;
 use super::{
     PIPELINE, checked, loops_text, renumbered, run_host_case, run_pass, run_schedule_case, run_vector_case,
 };
-use super::{same_meaning, wide_target};
+use super::{same_meaning, wide_core};
 
 /// The processor of the snapshots of networks.
 const CPU: &str = "x86-64-v3";
@@ -168,7 +168,7 @@ fn levels(model: &str) -> Result<Vec<(&'static str, String)>, String> {
         ("1_import", import),
         ("2_passes", renumbered(&to_text(&after))),
         ("3_schedule", run_schedule_case(&after)?),
-        ("4_loops", loops_text(&after, &wide_target(CPU)?, &[])?),
+        ("4_loops", loops_text(&after, &wide_core(CPU)?, &[])?),
         ("5_vector", run_vector_case(&after, CPU)?),
         ("6_host", run_host_case(&after, &["main.steps".into(), "body".into()])?),
     ])

@@ -92,9 +92,9 @@ impl Lowering<'_> {
         let row_bytes = job.nr * job.sum.size();
         // Of 8 bits, a row of a panel takes longer to come from the second-level cache than to multiply.
         let digits = job.digits().is_some()
-            && self.target.has_byte_products()
+            && self.core.has_byte_products()
             && job.codes().is_some_and(|per_word| per_word >= CODES_IN_WORD);
-        let tuning = Tuning::choose(self.target, &job.tile, row_bytes, &inner, job.codes(), digits, pick)?;
+        let tuning = Tuning::choose(self.core, &job.tile, row_bytes, &inner, job.codes(), digits, pick)?;
         let rows = product(&job.row_axes(&self.graph.ty(job.out).shape)[job.tile.row_loops..]);
         let few = rows.bounds().1.is_some_and(|rows| rows < tuning.least_rows as i64);
         let Some(Blocks { axis, chunk, steps }) =
@@ -129,7 +129,7 @@ impl Lowering<'_> {
     fn loads_widened(&self, dtype: DType, lanes: usize) -> bool {
         let load = |isa: Isa| isa.lanes_of(lanes, 4).map(|lanes| Op::LoadSmall(Small::F16, lanes));
         let has = |isa: Isa| load(isa).is_some_and(|op| isa.has(op) && lanes <= CHEAP_LANES);
-        dtype == DType::F16 && self.target.is_leaf && self.target.wide.is_some_and(has)
+        dtype == DType::F16 && self.core.wide.is_some_and(has)
     }
 
     /// Whether the rows are enough; `None` where they are for certain.

@@ -107,7 +107,7 @@ impl Lowering<'_> {
     /// How a contraction is computed on tiles, where that pays.
     pub(super) fn tile_plan(&mut self, job: &Job, pick: &mut Picker<'_>) -> Result<Option<Plan>> {
         let halves = job.nr / COLUMNS;
-        let has_tiles = self.target.is_leaf && self.target.wide.is_some_and(|isa| isa.has(Op::TileZero(0)));
+        let has_tiles = self.core.wide.is_some_and(|isa| isa.has(Op::TileZero(0)));
         let fits = job.lanes == COLUMNS && job.nr.is_multiple_of(COLUMNS) && (1..=HALVES).contains(&halves);
         if !has_tiles || job.depth == 1 || !fits || job.rows == 0 {
             return Ok(None);
@@ -141,7 +141,7 @@ impl Lowering<'_> {
             bf16: job.depth == PAIR_DEPTH,
         };
         let ProcessorTile { rows, side, blocks, epilogue_rows } =
-            ProcessorTile::choose(self.target, &work, pick)?;
+            ProcessorTile::choose(self.core, &work, pick)?;
         if rows == 0 {
             return Ok(None);
         }

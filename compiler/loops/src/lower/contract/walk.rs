@@ -144,7 +144,7 @@ impl<'a> Lowering<'a> {
         let (looped, tiled) = row_axes.split_at(job.tile.row_loops);
         let bytes = |value| self.graph.ty(value).bytes().as_const();
         let facts = Extents {
-            target: self.target,
+            core: self.core,
             batch: product(&batch),
             panels: panels.clone(),
             columns: &job.columns,
