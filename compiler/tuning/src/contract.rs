@@ -289,7 +289,7 @@ fn rows(facts: &Facts<'_>, columns: usize, fit: usize) -> usize {
 
 /// How panels of narrow elements are widened in blocks, for many rows.
 #[derive(Clone, Debug)]
-pub struct Stage {
+pub struct Widening {
     /// Steps of a block, at most; 0 for none.
     pub steps: usize,
     /// Rows that share a block, at least.
@@ -308,7 +308,7 @@ pub struct Blocks {
     pub steps: usize,
 }
 
-impl Stage {
+impl Widening {
     /// For inner axes of these extents; `per_word` steps of the last one are in a word of codes. `digits`: products of digits with codes
     /// of 4 bits take an instruction each, which is faster for any number of rows: of 32, 128 and 400 tokens of a prompt of llama_q4
     /// by 10%, 8% and 7% on Zen 5.
@@ -320,7 +320,7 @@ impl Stage {
         per_word: Option<usize>,
         digits: bool,
         pick: &mut Picker<'_>,
-    ) -> Result<Stage> {
+    ) -> Result<Widening> {
         let fit = STAGE_BYTES.min(core.l1_bytes / 2) / row_bytes;
         let all = inner.iter().fold(1, |all: usize, &extent| all.saturating_mul(extent as usize));
         let whole = !inner.is_empty() && all <= STAGE_PANEL_BYTES / row_bytes;
@@ -330,7 +330,7 @@ impl Stage {
         let allowed = Allowed::between(0, most as i64, "0 for none, or what fits the kernel's frame");
         let steps = pick.count("stage_steps", if worth { most } else { 0 }, &allowed)?;
         if steps == 0 {
-            return Ok(Stage { steps, rows: 0, least_rows: 0, prefetch: 0 });
+            return Ok(Widening { steps, rows: 0, least_rows: 0, prefetch: 0 });
         }
         let fit = (STAGE_SUM_BYTES / row_bytes) as i64;
         let allowed =
@@ -339,7 +339,7 @@ impl Stage {
         let allowed = Allowed::between(tile.rows as i64, 1 << 20, "whole tiles share a block");
         let least_rows = pick.count("stage_from", STAGE_TILES * tile.rows, &allowed)?;
         let prefetch = pick.pick("stage_prefetch", BLOCK_PREFETCHES, &prefetches())?;
-        Ok(Stage { steps, rows, least_rows, prefetch })
+        Ok(Widening { steps, rows, least_rows, prefetch })
     }
 
     /// Tiles that the next block is prefetched by.

@@ -1,4 +1,4 @@
-use super::contract::{Blocks, Extents, Facts, Prefetch, ProcessorTile, RegisterTile, Stage, TileWork, Walk};
+use super::contract::{Blocks, Extents, Facts, Prefetch, ProcessorTile, RegisterTile, Widening, TileWork, Walk};
 use super::*;
 use onnxc_ir::graph::{DType, Dim, Sym};
 
@@ -148,7 +148,7 @@ fn panels_are_widened_whole_or_in_long_blocks() {
     let core = core("x86-64-v3");
     let steps = |inner: &[i64]| {
         let tile = with("", |pick| RegisterTile::choose(&facts(&core, 16), pick)).unwrap().0;
-        with("", |pick| Stage::choose(&core, &tile, 64, inner, None, false, pick)).unwrap().0.steps
+        with("", |pick| Widening::choose(&core, &tile, 64, inner, None, false, pick)).unwrap().0.steps
     };
     assert_eq!([16, 512, 1024].map(|inner| steps(&[inner])), [16, 512, 256]);
     assert_eq!(steps(&[1021]), 0, "blocks of one step");

@@ -76,9 +76,9 @@ enum Route {
     /// On tiles of vector registers, from the panel as it lies.
     Registers,
     /// On the processor's tiles, where there are enough rows.
-    Tiles(tiles::Plan),
+    Tiles(tiles::TilePlan),
     /// On tiles of vector registers, from panels that are widened for many rows at once, where there are enough.
-    Widened(staged::Stage),
+    Widened(staged::Widened),
 }
 
 impl Job {

@@ -19,14 +19,14 @@ use onnxc_ir::scalar::{BinaryFn, CompareFn};
 use onnxc_machine::vector::ir::{Op, Small};
 use onnxc_machine::vector::isa::Isa;
 use onnxc_tuning::Picker;
-use onnxc_tuning::contract::{Blocks, Prefetch, Stage as Tuning};
+use onnxc_tuning::contract::{Blocks, Prefetch, Widening as Tuning};
 
 /// Most lanes that are widened as they are loaded in one instruction of the processor.
 const CHEAP_LANES: usize = 8;
 
 /// How a panel is widened in blocks.
 #[derive(Clone)]
-pub(super) struct Stage {
+pub(super) struct Widened {
     /// The inner axis that is cut into blocks of `chunk`; a block has all of those behind it.
     axis: usize,
     chunk: usize,
@@ -67,7 +67,7 @@ struct TilePlace<'a> {
     part: Index,
 }
 
-impl Stage {
+impl Widened {
     pub(super) fn rows(&self, job: &Job) -> usize {
         self.tiles * job.tile.rows
     }
@@ -82,7 +82,7 @@ impl Lowering<'_> {
     }
 
     /// How the right-hand side is widened in blocks, where that pays.
-    pub(super) fn stage_plan(&mut self, job: &Job, pick: &mut Picker<'_>) -> Result<Option<Stage>> {
+    pub(super) fn stage_plan(&mut self, job: &Job, pick: &mut Picker<'_>) -> Result<Option<Widened>> {
         let narrow = job.depth == 1 && self.is_narrow(job.rhs, job.sum, job.lanes, job.codes());
         if !narrow || !job.left_out.is_empty() {
             return Ok(None);
@@ -121,7 +121,7 @@ impl Lowering<'_> {
         let panel = buffer("panel", steps);
         let whole = product(&job.inner).as_const() == Some(steps as i64);
         let sums = (!whole).then(|| buffer("sums", rows));
-        Ok(Some(Stage { axis, chunk, tuning, tiles, panel, sums }))
+        Ok(Some(Widened { axis, chunk, tuning, tiles, panel, sums }))
     }
 
     /// Whether the machine widens elements as it loads them, at no cost beside products of a tile's rows. Vectors of 512 bits
@@ -133,7 +133,7 @@ impl Lowering<'_> {
     }
 
     /// Whether the rows are enough; `None` where they are for certain.
-    pub(super) fn enough_for_stage(&self, job: &Job, stage: &Stage) -> Option<Expr> {
+    pub(super) fn enough_for_stage(&self, job: &Job, stage: &Widened) -> Option<Expr> {
         let rows = product(&job.row_axes(&self.graph.ty(job.out).shape)[job.tile.row_loops..]);
         let least = stage.tuning.least_rows as i64;
         match rows.bounds().0 {
@@ -150,7 +150,7 @@ impl Lowering<'_> {
     pub(super) fn staged_panel(
         &mut self,
         job: &Job,
-        stage: &Stage,
+        stage: &Widened,
         batch: &[Index],
         panel: &Index,
         part: &Part,
@@ -192,7 +192,7 @@ impl Lowering<'_> {
         })
     }
 
-    fn staged_group(&mut self, job: &Job, stage: &Stage, group: &Group) -> Result<()> {
+    fn staged_group(&mut self, job: &Job, stage: &Widened, group: &Group) -> Result<()> {
         self.for_tiles(job, stage, group, &mut |cx, place| {
             cx.for_sums(job, place, &mut |cx, index| {
                 cx.push(Stmt::Store { buf: group.sums, index, value: Expr::constant(job.sum, 0.0) });
@@ -221,7 +221,7 @@ impl Lowering<'_> {
     fn for_tiles(
         &mut self,
         job: &Job,
-        stage: &Stage,
+        stage: &Widened,
         group: &Group,
         fill: &mut dyn FnMut(&mut Self, &TilePlace) -> Result<()>,
     ) -> Result<()> {
@@ -274,7 +274,7 @@ impl Lowering<'_> {
     fn widen_block(
         &mut self,
         job: &Job,
-        stage: &Stage,
+        stage: &Widened,
         (batch, panel): (&[Index], &Index),
         block: &[Index],
     ) -> Result<()> {
@@ -311,7 +311,7 @@ impl Lowering<'_> {
     fn next_block(
         &mut self,
         job: &Job,
-        stage: &Stage,
+        stage: &Widened,
         group: &Group,
         block: &[Index],
     ) -> Result<Option<Ahead>> {
@@ -391,7 +391,7 @@ impl Lowering<'_> {
     fn staged_tile(
         &mut self,
         job: &Job,
-        stage: &Stage,
+        stage: &Widened,
         group: &Group,
         place: &TilePlace,
         block: &[Index],

@@ -51,7 +51,7 @@ pub fn write(object: &[u8], name: &str, out: &mut dyn Write) -> Result<()> {
         return pe::write(object, name, out);
     }
     let input = Input::read(object)?;
-    let plan = Plan::new(&input, name)?;
+    let plan = LibraryPlan::new(&input, name)?;
     plan.write(&input, out)
 }
 
@@ -203,7 +203,7 @@ struct Symbol {
 }
 
 /// A library that is laid out.
-struct Plan<'d> {
+struct LibraryPlan<'d> {
     sources: Vec<Source<'d>>,
     sections: Vec<Section<'d>>,
     names: Names,
@@ -224,10 +224,10 @@ struct Plan<'d> {
     absolute: Vec<(usize, u64, u32, i64)>,
 }
 
-impl<'d> Plan<'d> {
-    fn new(input: &Input<'d>, name: &str) -> Result<Plan<'d>> {
+impl<'d> LibraryPlan<'d> {
+    fn new(input: &Input<'d>, name: &str) -> Result<LibraryPlan<'d>> {
         let sources = input.sources()?;
-        let mut plan = Plan {
+        let mut plan = LibraryPlan {
             sources,
             sections: vec![],
             names: Names::new(),
