@@ -307,9 +307,10 @@ fn run_lower_case(graph: &Graph, cpu: Option<&str>, case: &Case) -> Result<Strin
     let mut printed = String::new();
     for tuning in &case.refused {
         let program = scheduled(graph, std::slice::from_ref(tuning))?;
-        let result = program.groups.iter().try_for_each(|(id, group)| {
-            loops::lower::lower(graph, group, &id.to_string(), &core).map(drop)
-        });
+        let result = program
+            .groups
+            .iter()
+            .try_for_each(|(id, group)| loops::lower::lower(graph, group, &id.to_string(), &core).map(drop));
         match result {
             Err(error) if error.kind == Kind::Usage => {
                 writeln!(printed, "// refused: {error}").map_err(|e| e.to_string())?

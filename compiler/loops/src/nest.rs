@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use crate::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, math, visit};
 use onnxc_ir::graph::{DType, Dim};
 use onnxc_ir::scalar::CompareFn;
-use onnxc_machine::target::{Goal, Core};
+use onnxc_machine::target::{Core, Goal};
 
 /// Most turns of an innermost loop without vectors that are written out.
 const WRITTEN_OUT: i64 = 4;

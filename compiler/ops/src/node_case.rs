@@ -254,7 +254,12 @@ pub fn elements(tensor: &Tensor) -> Vec<f64> {
 
 /// Holds a node of complex numbers against the same node of real ones: its result has the results of both parts. `case` makes the
 /// node of an operand, which is the first or the second part, or both.
-pub fn computes_parts(shape: &[usize], case: impl Fn(Case, ComplexPart) -> Case, name: &'static str, opset: u32) {
+pub fn computes_parts(
+    shape: &[usize],
+    case: impl Fn(Case, ComplexPart) -> Case,
+    name: &'static str,
+    opset: u32,
+) {
     let (real, imaginary) = (ramp(shape.iter().product(), 1), ramp(shape.iter().product(), 4));
     let both: Vec<f32> = real.iter().zip(&imaginary).flat_map(|(&a, &b)| [a, b]).collect();
     let new = || Case::new(name, opset);

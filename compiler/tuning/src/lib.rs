@@ -29,7 +29,7 @@ use std::fmt;
 
 use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::Dim;
-use onnxc_machine::target::{Goal, Core};
+use onnxc_machine::target::{Core, Goal};
 
 /// Turns of a loop that a few threads share about evenly.
 pub const SHARED_TURNS: i64 = 8;

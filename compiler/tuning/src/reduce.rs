@@ -248,8 +248,7 @@ impl Facts<'_> {
         let blocks = (1..=channels / step).map(|count| count * step).filter(|size| channels % size == 0);
         let choices: Vec<i64> = [0].into_iter().chain(blocks).collect();
         let line = CACHE_LINE / shared.size as i64;
-        let fit =
-            shared.bytes.map_or(line, |bytes| (self.core.l1_bytes / ROWS_SHARE / bytes.max(1)) as i64);
+        let fit = shared.bytes.map_or(line, |bytes| (self.core.l1_bytes / ROWS_SHARE / bytes.max(1)) as i64);
         let chosen = choices.iter().copied().filter(|size| (line..=fit).contains(size)).max();
         let chosen = chosen.filter(|&size| size < channels).unwrap_or(0);
         let why = format!("0 for all, or a part of the {channels} channels in steps of {step}");

@@ -1,4 +1,6 @@
-use super::contract::{Blocks, Extents, Facts, Prefetch, ProcessorTile, RegisterTile, Widening, TileWork, Walk};
+use super::contract::{
+    Blocks, Extents, Facts, Prefetch, ProcessorTile, RegisterTile, TileWork, Walk, Widening,
+};
 use super::*;
 use onnxc_ir::graph::{DType, Dim, Sym};
 

@@ -53,7 +53,9 @@ fn statistics_of_rows() {
     let arm = Target::parse("aarch64-unknown-linux-gnu", None).unwrap();
     let riscv = Target::parse("riscv64gc-unknown-linux-gnu", None).unwrap();
     let wide = Target::new(fixed_target().triple, Some("x86-64-v4")).unwrap();
-    for target in [fixed_target().core, fixed_target().leaf().unwrap(), wide.leaf().unwrap(), arm.core, riscv.core] {
+    for target in
+        [fixed_target().core, fixed_target().leaf().unwrap(), wide.leaf().unwrap(), arm.core, riscv.core]
+    {
         check_statistics(&target, &loops::interp::run);
     }
 }
@@ -66,7 +68,8 @@ fn statistics_of_rows_as_leaf_kernels() {
     for target in [fixed_target(), wide.clone(), wide.with_vector_width(256).unwrap()] {
         let target = target.leaf().unwrap();
         check_statistics(&target, &|kernel, buffers, symbols| {
-            let code = leaf::compile(kernel, target.wide.unwrap())?.unwrap_or_else(|reason| panic!("{reason}\n{kernel}"));
+            let code = leaf::compile(kernel, target.wide.unwrap())?
+                .unwrap_or_else(|reason| panic!("{reason}\n{kernel}"));
             let value = |dim: &Dim| dim.eval(symbols).unwrap();
             let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (value(lo), value(hi)));
             let dims: Vec<i64> = (0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect();

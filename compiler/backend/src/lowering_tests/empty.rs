@@ -57,15 +57,19 @@ fn random_graphs_without_elements() {
 #[cfg(all(target_arch = "x86_64", unix))]
 fn random_graphs_without_elements_as_leaf_kernels() {
     let target = fixed_target().leaf().unwrap();
-    check_empty_graphs(&target, &|kernel, buffers, symbols| match leaf::compile(kernel, target.wide.unwrap())? {
-        Ok(code) => {
-            let value = |dim: &Dim| dim.eval(&|sym| symbols(sym)).unwrap();
-            let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (value(lo), value(hi)));
-            let dims: Vec<i64> = (0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect();
-            Ok(emulate(&code, buffers, &dims, range) as u32)
-        }
-        Err(_) => loops::interp::run(kernel, buffers, symbols),
-    });
+    check_empty_graphs(
+        &target,
+        &|kernel, buffers, symbols| match leaf::compile(kernel, target.wide.unwrap())? {
+            Ok(code) => {
+                let value = |dim: &Dim| dim.eval(&|sym| symbols(sym)).unwrap();
+                let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (value(lo), value(hi)));
+                let dims: Vec<i64> =
+                    (0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect();
+                Ok(emulate(&code, buffers, &dims, range) as u32)
+            }
+            Err(_) => loops::interp::run(kernel, buffers, symbols),
+        },
+    );
 }
 
 /// A graph of an input `[s0, 3]` and another `[s1]`, run with these sizes and checked at all widths.

@@ -877,8 +877,14 @@ fn indices_out_of_range_end_the_kernel() {
         let what = format!("{at:?} of {extent}");
         let inputs = [Tensor::from_slice(&[extent as usize], &values), at];
         let expected = expected.map(|at| Tensor::from_slice(&[1], &[5.0 + at as f32]));
-        let result =
-            check_against(expected.as_slice(), &graph, &inputs, true, &fixed_target().core, &loops::interp::run);
+        let result = check_against(
+            expected.as_slice(),
+            &graph,
+            &inputs,
+            true,
+            &fixed_target().core,
+            &loops::interp::run,
+        );
         match expected {
             Some(_) => assert_eq!(result, Ok(()), "{what}"),
             None => assert!(result.is_err_and(|text| text.contains("code 1")), "{what}"),

@@ -142,8 +142,7 @@ fn what_has_no_parts_and_what_is_not_finite() {
             }
             let mut values = vec![0.25f32; shape.iter().product()];
             values[shape.iter().product::<usize>() / 2 + 77] = special;
-            check(&graph, &[Tensor::from_slice(&shape, &values)], true, &core, &loops::interp::run)
-                .unwrap();
+            check(&graph, &[Tensor::from_slice(&shape, &values)], true, &core, &loops::interp::run).unwrap();
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{Varying, collect_bound};
 use crate::{Access, Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt, Term, Var, visit};
 use onnxc_ir::graph::{DType, Dim};
 use onnxc_ir::scalar::CompareFn;
-use onnxc_machine::target::{Goal, Core};
+use onnxc_machine::target::{Core, Goal};
 use onnxc_tuning::map as tuning;
 use std::collections::HashSet;
 

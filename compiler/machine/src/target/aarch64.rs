@@ -7,7 +7,7 @@ mod level;
 use target_lexicon::{BinaryFormat, OperatingSystem, Triple};
 
 use self::level::{BF16_CONVERSIONS, DOT_PRODUCTS, Requirement};
-use super::{LevelCode, Core, Target, internal, is_host, unknown_cpu};
+use super::{Core, LevelCode, Target, internal, is_host, unknown_cpu};
 use crate::vector::ir::Signs;
 use crate::vector::isa::{Convention, Isa};
 use onnxc_ir::error::Result;

@@ -178,7 +178,9 @@ impl Target {
     /// tiles, which multiply bytes far faster. Transformed weights of 16 bits would be of use to some levels only.
     pub fn multiplies_pairs(&self) -> bool {
         let tiles = self.levels().any(Target::has_tiles);
-        self.levels().filter_map(|level| level.wide).any(Isa::adds_pair_products) && !tiles && !self.is_for_many()
+        self.levels().filter_map(|level| level.wide).any(Isa::adds_pair_products)
+            && !tiles
+            && !self.is_for_many()
     }
 
     /// Whether leaf kernels of all levels join bytes, so that graphs are made for it; see [`Isa::joins_bytes`].

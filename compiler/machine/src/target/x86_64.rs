@@ -8,7 +8,7 @@ mod cpuid;
 use target_lexicon::{CallingConvention, OperatingSystem, Triple};
 
 use self::caches::Caches;
-use super::{LevelCode, Core, Target, code_triple, internal, is_host, unknown_cpu};
+use super::{Core, LevelCode, Target, code_triple, internal, is_host, unknown_cpu};
 use crate::vector::ir::Signs;
 use crate::vector::isa::{Convention, Isa};
 use onnxc_ir::error::Result;

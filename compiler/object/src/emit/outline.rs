@@ -100,7 +100,8 @@ pub fn outline<'g>(programs: &[Source<'g>], order: Endianness, options: &Options
                 public.insert(FunctionKind::StateReset, named("state_reset"));
             }
         }
-        weights.push(ConstantsPart { graph: source.graph.clone(), weights: std::mem::take(&mut plan.weights) });
+        weights
+            .push(ConstantsPart { graph: source.graph.clone(), weights: std::mem::take(&mut plan.weights) });
         plans.push((source.graph.clone(), plan));
         outlined.push(Outlined { host, kernels, description, links, public });
     }

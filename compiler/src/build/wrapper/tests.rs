@@ -133,7 +133,9 @@ fn what_rust_cannot_carry_is_unsupported() {
     // Only an input with a default has the symbol: nothing given by the caller decides it.
     let loose = Tensor::from_slice(&[2], &[1i64, 2]);
     let free = graph(&["n"], &[("x", ty(DType::I64, &[Dim::sym(Sym::from_u32(0))]), Some(loose))]);
-    assert!(text(&free, &[], "m", Some(0), WrapperForm::Plain).unwrap_err().message.contains("the sizes [n]"));
+    assert!(
+        text(&free, &[], "m", Some(0), WrapperForm::Plain).unwrap_err().message.contains("the sizes [n]")
+    );
 }
 
 #[test]

@@ -87,7 +87,12 @@ pub(super) struct Decoder {
 
 impl Decoder {
     /// The decoder that the attribute `what` holds.
-    pub(super) fn new(cx: &NodeCx<'_, '_>, what: &str, body: Arc<Subgraph>, form: ModelForm) -> Result<Decoder> {
+    pub(super) fn new(
+        cx: &NodeCx<'_, '_>,
+        what: &str,
+        body: Arc<Subgraph>,
+        form: ModelForm,
+    ) -> Result<Decoder> {
         let names = body.input_names();
         let known = slots_by_name(cx, what, &body, form.slots(), Some(form.axes()))?;
         let caches: Vec<usize> = (0..names.len()).filter(|&at| known[at].is_none()).collect();

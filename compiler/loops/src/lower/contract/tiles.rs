@@ -533,7 +533,14 @@ impl Lowering<'_> {
     }
 
     /// The index of a row along every row axis.
-    fn tile_row(&mut self, job: &Job, plan: &TilePlan, axes: &[Dim], start: &Start, row: &Index) -> Vec<Index> {
+    fn tile_row(
+        &mut self,
+        job: &Job,
+        plan: &TilePlan,
+        axes: &[Dim],
+        start: &Start,
+        row: &Index,
+    ) -> Vec<Index> {
         let first = job.block.as_ref().map_or(Index::zero(), |block| block.first.clone());
         let mut index = start.lead.clone();
         for at in self.split_rows(&start.at.add(row), &axes[plan.looped..]) {

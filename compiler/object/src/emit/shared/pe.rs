@@ -40,7 +40,8 @@ enum ImagePart {
     Variables,
 }
 
-const PARTS: [ImagePart; 4] = [ImagePart::Text, ImagePart::Constants, ImagePart::Functions, ImagePart::Variables];
+const PARTS: [ImagePart; 4] =
+    [ImagePart::Text, ImagePart::Constants, ImagePart::Functions, ImagePart::Variables];
 
 impl ImagePart {
     /// `None` for a section that the image does not need.
@@ -154,7 +155,10 @@ impl<'d> Image<'d> {
         let range = writer.reserve_rdata_section(constants);
         ranges.insert(ImagePart::Constants, range);
         if self.has(ImagePart::Functions) {
-            ranges.insert(ImagePart::Functions, writer.reserve_pdata_section(small(self.size(ImagePart::Functions))?));
+            ranges.insert(
+                ImagePart::Functions,
+                writer.reserve_pdata_section(small(self.size(ImagePart::Functions))?),
+            );
         }
         if self.has(ImagePart::Variables) {
             let size = small(self.size(ImagePart::Variables))?;
@@ -279,7 +283,11 @@ impl<'d> Image<'d> {
     }
 
     /// Fills references in; gives the places of absolute addresses.
-    fn relocate(&self, contents: &mut BTreeMap<ImagePart, Vec<u8>>, at: &dyn Fn(ImagePart) -> u64) -> Result<Vec<u64>> {
+    fn relocate(
+        &self,
+        contents: &mut BTreeMap<ImagePart, Vec<u8>>,
+        at: &dyn Fn(ImagePart) -> u64,
+    ) -> Result<Vec<u64>> {
         let mut absolute = vec![];
         for source in &self.sources {
             let section = self.file.section_by_index(source.index).map_err(bad)?;

@@ -438,7 +438,9 @@ fn registers_change_in_branches() {
     loops::verify::verify(&kernel).unwrap();
     for target in targets() {
         let leaf = target.leaf().unwrap();
-        let code = leaf::compile(&kernel, leaf.wide.unwrap()).unwrap().unwrap_or_else(|why| panic!("{why}: {kernel}"));
+        let code = leaf::compile(&kernel, leaf.wide.unwrap())
+            .unwrap()
+            .unwrap_or_else(|why| panic!("{why}: {kernel}"));
         let mut buffers = [7f32.to_le_bytes().to_vec(), vec![0; 4]];
         let pointers: Vec<*mut u8> = buffers.iter_mut().map(|buffer| buffer.as_mut_ptr()).collect();
         Emulator::new(&code.bytes).call(&pointers, Some(&[4, 4]), &[0; 8], (0, 0));
