@@ -15,10 +15,9 @@ use target_lexicon::{
     Riscv64Architecture, Triple,
 };
 
-use crate::vector::ir::{Lanes, Op, Signs};
+use crate::vector::ir::Signs;
 use crate::vector::isa::Isa;
 use onnxc_ir::error::{Error, Kind, Result, Stage, without};
-use onnxc_ir::graph::DType;
 use onnxc_ir::words::did_you_mean;
 
 /// What an object is made for: a processor, as Cranelift and as leaf kernels see it, and better ones.
