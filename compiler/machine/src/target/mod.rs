@@ -564,7 +564,7 @@ mod tests {
             let target = Target::new(triple(text), None).unwrap();
             assert_eq!(target.cpu, "x86-64");
             assert!(target.features.is_empty() && !target.narrow.has_fma);
-            assert_eq!(target.lanes(4), 4);
+            assert_eq!(target.core.lanes(4), 4);
             let v3 = &target.upgrades[0];
             assert_eq!(v3.cpu, "x86-64-v3");
             assert!(v3.narrow.has_fma && v3.upgrades.is_empty());
