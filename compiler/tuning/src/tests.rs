@@ -2,6 +2,7 @@ use super::contract::{
     Blocks, Extents, Facts, Prefetch, ProcessorTile, RegisterTile, TileWork, Walk, Widening,
 };
 use super::*;
+use onnxc_machine::target::Target;
 use onnxc_ir::graph::{DType, Dim, Sym};
 
 fn core(cpu: &str) -> Core {
