@@ -2,8 +2,8 @@ use super::contract::{
     Blocks, Extents, Facts, Prefetch, ProcessorTile, RegisterTile, TileWork, Walk, Widening,
 };
 use super::*;
-use onnxc_machine::target::Target;
 use onnxc_ir::graph::{DType, Dim, Sym};
+use onnxc_machine::target::Target;
 
 fn core(cpu: &str) -> Core {
     let target = Target::parse("x86_64-unknown-linux-gnu", Some(cpu)).unwrap();
