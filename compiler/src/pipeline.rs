@@ -251,7 +251,8 @@ pub fn backend(frontend: Frontend, options: &Options, observer: &mut dyn Observe
 fn settings(options: &Options) -> String {
     let Options { target, opt_level, exact, goal, precision, weights_apart, .. } = options;
     let levels: Vec<&str> = target.levels().map(|level| level.cpu.as_str()).collect();
-    let (triple, vector, l1, l2) = (&target.triple, target.vector_bytes, target.l1_bytes, target.l2_bytes);
+    let (triple, vector, l1, l2) =
+        (&target.triple, target.core.vector_bytes, target.core.l1_bytes, target.core.l2_bytes);
     let least = weights_apart.as_ref().map_or(0, |apart| apart.least);
     format!(
         "onnxc {}\ntarget {triple} for {}, vectors of {vector} bytes, caches of {l1} and {l2} bytes\nlevel {opt_level} for {goal:?}, \

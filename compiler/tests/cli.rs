@@ -163,6 +163,7 @@ fn libraries_and_texts() {
     for (emit, part) in [
         ("header", "digits_run"),
         ("graph", "contract"),
+        ("schedule", "g0 contract ("),
         ("host", "function \"run\" run("),
         ("loops", "kernel "),
         ("clif", "function "),

@@ -19,6 +19,7 @@ pub mod measure;
 pub mod misuse;
 pub mod object;
 pub mod onnx_env;
+pub mod onnx_text;
 pub mod prefix;
 pub mod proof;
 pub mod remote;

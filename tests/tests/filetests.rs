@@ -2,6 +2,12 @@
 //!
 //! `UPDATE_EXPECT=1 cargo test -p onnxc-tests --test filetests` writes what the compiler gives into the files.
 
+#[path = "filetests/host_programs.rs"]
+mod host_programs;
+#[path = "filetests/models.rs"]
+mod models;
+
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -18,7 +24,7 @@ use onnxc_ir::interp;
 use onnxc_ir::verify::verify;
 use onnxc_loops as loops;
 use onnxc_loops::{Kernel, program};
-use onnxc_machine::target::Target;
+use onnxc_machine::target::{Core, Target};
 use onnxc_machine::vector::ir::Func;
 use onnxc_object::host;
 use onnxc_passes as pass;
@@ -54,8 +60,10 @@ enum Action {
     Lower(Option<String>),
     /// Lowers them to the vector IR of a processor.
     Vector(String),
-    /// Lowers the graph to its host program.
-    Host,
+    /// Lowers the graph to its host program; prints all of it, or the functions whose names begin with one of these.
+    Host { only: Vec<String> },
+    /// Schedules the graph.
+    Schedule,
     /// Partitions the graph: see [`arranged`].
     Partition(String),
 }
@@ -102,7 +110,11 @@ fn read_case(path: &Path) -> Result<Case, String> {
             Some(("lower", cpu)) => Action::Lower(Some(cpu.trim().to_string())),
             Some(("vector", cpu)) => Action::Vector(cpu.trim().to_string()),
             None if directive == "lower" => Action::Lower(None),
-            None if directive == "host" => Action::Host,
+            Some(("host", only)) => {
+                Action::Host { only: only.split(',').map(|name| name.trim().to_string()).collect() }
+            }
+            None if directive == "schedule" => Action::Schedule,
+            None if directive == "host" => Action::Host { only: vec![] },
             _ => return Err(format!("unknown or repeated directive `{directive}`")),
         };
         if action.replace(found).is_some() {
@@ -110,7 +122,7 @@ fn read_case(path: &Path) -> Result<Case, String> {
         }
     }
     let action = action
-        .ok_or("no directive `; pass: NAME`, `; partition: ...`, `; lower`, `; lower: CPU`, `; vector: CPU` or `; host`")?;
+        .ok_or("no directive `; pass: NAME`, `; partition: ...`, `; lower`, `; lower: CPU`, `; vector: CPU`, `; schedule` or `; host`")?;
     if let Action::Pass { name, .. } = &action
         && name != PIPELINE
         && pass::by_name(name).is_none()
@@ -162,7 +174,7 @@ fn run_pass(name: &str, cpu: Option<&str>, graph: &mut Graph) -> Result<(), Stri
         options.precision = Precision::Bf16;
     }
     if let Some(cpu) = cpu {
-        options.pack = PackPolicy::for_target(&wide_target(cpu)?);
+        options.pack = PackPolicy::for_target(&named_target(cpu)?);
     }
     let result = match pass::by_name(name) {
         Some(row) => pass::run_one(row, graph, &options),
@@ -179,7 +191,8 @@ fn run_case(case: &Case) -> Result<String, String> {
         Action::Pass { name, cpu } => run_pass_case(name, cpu.as_deref(), &before),
         Action::Lower(cpu) => run_lower_case(&before, cpu.as_deref(), case),
         Action::Vector(cpu) => run_vector_case(&before, cpu),
-        Action::Host => run_host_case(&before),
+        Action::Host { only } => run_host_case(&before, only),
+        Action::Schedule => run_schedule_case(&before),
         Action::Partition(what) => run_partition_case(what, &before),
     }
 }
@@ -260,7 +273,7 @@ fn run_partition_case(what: &str, before: &Graph) -> Result<String, String> {
 }
 
 /// An x86-64 processor, aarch64 or one of its processors, s390x, or a microcontroller, with its widest vectors.
-fn wide_target(cpu: &str) -> Result<Target, String> {
+fn named_target(cpu: &str) -> Result<Target, String> {
     let target = match cpu {
         "aarch64" => Target::parse("aarch64-unknown-linux-gnu", None),
         "cortex-a76" | "neoverse-n2" => Target::parse("aarch64-unknown-linux-gnu", Some(cpu)),
@@ -276,22 +289,28 @@ fn wide_target(cpu: &str) -> Result<Target, String> {
         }
     };
     let target = target.map_err(|error| error.to_string())?;
-    Ok(target.leaf().unwrap_or(target))
+    Ok(Target { upgrades: vec![], ..target })
+}
+
+/// That, as loop nests are lowered for it: for leaf kernels, if it has any.
+fn wide_core(cpu: &str) -> Result<Core, String> {
+    named_target(cpu).map(|target| target.leaf().unwrap_or(target.core))
 }
 
 /// What settings were refused with, and the kernels of a graph, one after the other.
 fn run_lower_case(graph: &Graph, cpu: Option<&str>, case: &Case) -> Result<String, String> {
     let text = |error: onnxc_ir::error::Error| error.to_string();
-    let target = match cpu {
-        Some(cpu) => wide_target(cpu)?,
-        None => Target::parse("x86_64-unknown-linux-gnu", Some("x86-64-v3")).map_err(text)?,
+    let core = match cpu {
+        Some(cpu) => wide_core(cpu)?,
+        None => host_target().map_err(text)?.core,
     };
     let mut printed = String::new();
     for tuning in &case.refused {
         let program = scheduled(graph, std::slice::from_ref(tuning))?;
-        let result = program.groups.iter().try_for_each(|(id, group)| {
-            loops::lower::lower(graph, group, &id.to_string(), &target).map(drop)
-        });
+        let result = program
+            .groups
+            .iter()
+            .try_for_each(|(id, group)| loops::lower::lower(graph, group, &id.to_string(), &core).map(drop));
         match result {
             Err(error) if error.kind == Kind::Usage => {
                 writeln!(printed, "// refused: {error}").map_err(|e| e.to_string())?
@@ -299,24 +318,63 @@ fn run_lower_case(graph: &Graph, cpu: Option<&str>, case: &Case) -> Result<Strin
             other => return Err(format!("{:?} gave {other:?}", tuning.settings)),
         }
     }
-    let (program, kernels) = lower(graph, &target, &case.tuning)?;
-    for kernel in &kernels {
-        let once = kernel.to_string();
-        let again = loops::parse::parse(&once).map_err(text)?.to_string();
-        if again != once {
-            return Err(format!("{once}was read as\n{again}"));
-        }
-        printed.push_str(&once);
-    }
-    let kernels = kernels.into();
-    for seed in 1..=2 {
-        same_meaning(
-            graph,
-            &|inputs| loops::program::run(graph, &program, &kernels, inputs, &loops::interp::run),
-            seed,
-        )?;
-    }
+    printed.push_str(&loops_text(graph, &core, &case.tuning)?);
     Ok(printed)
+}
+
+/// The kernels of a graph and of its bodies, one after the other; read again, and run.
+fn loops_text(graph: &Graph, core: &Core, tuning: &[Tuning]) -> Result<String, String> {
+    let program = scheduled(graph, tuning)?;
+    let printed = RefCell::new(String::new());
+    let kernels = program::Kernels::new(graph, &program, &|graph, program, group| {
+        let kernel = verified(graph, program, group, core)?;
+        let once = kernel.to_string();
+        let again = loops::parse::parse(&once)?.to_string();
+        if again != once {
+            return Err(broken(format!("{once}was read as\n{again}")));
+        }
+        printed.borrow_mut().push_str(&once);
+        Ok(kernel)
+    });
+    let kernels = kernels.map_err(|error| error.to_string())?;
+    for seed in 1..=2 {
+        let run = |inputs: &[Tensor]| program::run(graph, &program, &kernels, inputs, &loops::interp::run);
+        same_meaning(graph, &run, seed)?;
+    }
+    Ok(printed.into_inner())
+}
+
+fn broken(text: String) -> onnxc_ir::error::Error {
+    onnxc_ir::error::Error::internal(onnxc_ir::error::Stage::Loops, text)
+}
+
+/// The loop nest of a group.
+fn verified(
+    graph: &Graph,
+    program: &Program,
+    group: schedule::GroupId,
+    core: &Core,
+) -> onnxc_ir::error::Result<Kernel> {
+    let kernel = loops::lower::lower(graph, &program.groups[group], &group.to_string(), core)?;
+    loops::verify::verify(&kernel).map_err(|error| broken(format!("{error}\n{kernel}")))?;
+    Ok(kernel)
+}
+
+/// The schedule of a graph, whose memory plan is checked; its groups, interpreted one after the other, give what the graph gives.
+fn run_schedule_case(graph: &Graph) -> Result<String, String> {
+    let text = |error: onnxc_ir::error::Error| error.to_string();
+    let program = scheduled(graph, &[])?;
+    schedule::check(graph, &program).map_err(text)?;
+    let core = host_target().map_err(text)?.core;
+    let kernels = program::Kernels::new(graph, &program, &|graph, program, group| {
+        verified(graph, program, group, &core)
+    });
+    let kernels = kernels.map_err(text)?;
+    for seed in 1..=2 {
+        let run = |inputs: &[Tensor]| program::run(graph, &program, &kernels, inputs, &loops::interp::run);
+        same_meaning(graph, &run, seed)?;
+    }
+    Ok(program.text(graph))
 }
 
 /// The schedule of a graph, some of whose groups have settings.
@@ -334,45 +392,34 @@ fn scheduled(graph: &Graph, tuning: &[Tuning]) -> Result<Program, String> {
     Ok(program)
 }
 
-/// The groups of a graph as verified kernels.
-fn lower(graph: &Graph, target: &Target, tuning: &[Tuning]) -> Result<(Program, Vec<Kernel>), String> {
-    let text = |error: onnxc_ir::error::Error| error.to_string();
-    let program = scheduled(graph, tuning)?;
-    let mut kernels = Vec::new();
-    for (id, group) in program.groups.iter() {
-        let kernel = loops::lower::lower(graph, group, &id.to_string(), target).map_err(text)?;
-        loops::verify::verify(&kernel).map_err(|error| format!("{error}\n{kernel}"))?;
-        kernels.push(kernel);
-    }
-    Ok((program, kernels))
-}
-
 /// The vector IR of a graph's kernels. It is read again, verified and, if it is little-endian, run.
 fn run_vector_case(graph: &Graph, cpu: &str) -> Result<String, String> {
     let text = |error: onnxc_ir::error::Error| error.to_string();
-    let target = wide_target(cpu)?;
+    let (target, core) = (named_target(cpu)?, wide_core(cpu)?);
     let isa = target.wide.unwrap_or(target.narrow);
-    let (program, kernels) = lower(graph, &target, &[])?;
-    let mut printed = String::new();
-    let mut functions = Vec::new();
-    for mut kernel in kernels {
+    let program = scheduled(graph, &[])?;
+    let printed = RefCell::new(String::new());
+    let functions = program::Kernels::new(graph, &program, &|graph, program, group| {
+        let mut kernel = verified(graph, program, group, &core)?;
         loops::math::expand(&mut kernel);
-        let once = vector::lower(&kernel, isa)?.to_string();
-        let func = onnxc_machine::vector::parse::parse(&once).map_err(text)?;
+        let once = vector::lower(&kernel, isa).map_err(broken)?.to_string();
+        let func = onnxc_machine::vector::parse::parse(&once)?;
         let again = func.to_string();
         if again != once {
-            return Err(format!("{once}was read as\n{again}"));
+            return Err(broken(format!("{once}was read as\n{again}")));
         }
         onnxc_machine::vector::verify::verify(&func)
-            .and_then(|()| onnxc_machine::vector::verify::check(&func, isa))?;
-        printed.push_str(&format!("// {}\n{once}", kernel.name));
-        functions.push((kernel, func));
-    }
+            .and_then(|()| onnxc_machine::vector::verify::check(&func, isa))
+            .map_err(broken)?;
+        printed.borrow_mut().push_str(&format!("// {}\n{once}", kernel.name));
+        Ok((kernel, func))
+    });
+    let functions = functions.map_err(text)?;
+    let printed = printed.into_inner();
     if isa.is_big_endian {
         // The interpreter's memory is little-endian; `machines.rs` runs such code.
         return Ok(printed);
     }
-    let functions = functions.into();
     let execute: program::Execute<'_, (Kernel, Func)> = &|(kernel, func), buffers, symbols| {
         let value = |dim: &Dim| dim.eval(symbols).unwrap_or_default();
         let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (value(lo), value(hi)));
@@ -385,17 +432,23 @@ fn run_vector_case(graph: &Graph, cpu: &str) -> Result<String, String> {
     Ok(printed)
 }
 
-/// The host program of a graph, for x86-64-v3. It is read again, verified and run, its kernels as loop nests.
-fn run_host_case(graph: &Graph) -> Result<String, String> {
-    let text = |error: onnxc_ir::error::Error| error.to_string();
-    let options = onnxc::Options::new(
-        "model",
-        Target::parse("x86_64-unknown-linux-gnu", Some("x86-64-v3")).map_err(text)?,
-    );
-    let program = schedule::schedule(graph, schedule::Options::default()).map_err(text)?;
+fn host_target() -> onnxc_ir::error::Result<Target> {
+    Target::parse("x86_64-unknown-linux-gnu", Some("x86-64-v3"))
+}
+
+fn compiled_for_host(graph: &Graph) -> onnxc_ir::error::Result<onnxc::Compiled> {
+    let options = onnxc::Options::new("model", host_target()?);
+    let program = schedule::schedule(graph, schedule::Options::default())?;
     let frontend =
         onnxc::Frontend { graph: graph.clone(), program, notes: vec![], warnings: vec![], entries: vec![] };
-    let compiled = onnxc::backend(frontend, &options, &mut onnxc::Quiet).map_err(text)?;
+    onnxc::backend(frontend, &options, &mut onnxc::Quiet)
+}
+
+/// The host program of a graph, for x86-64-v3. It is read again, verified and run, its kernels as loop nests.
+fn run_host_case(graph: &Graph, only: &[String]) -> Result<String, String> {
+    let text = |error: onnxc_ir::error::Error| error.to_string();
+    let core = host_target().map_err(text)?.core;
+    let compiled = compiled_for_host(graph).map_err(text)?;
     let mut model = compiled.interpreted().map_err(text)?;
     let once = model.program.to_string();
     let read = host::parse::parse(&once).map_err(text)?;
@@ -407,7 +460,7 @@ fn run_host_case(graph: &Graph) -> Result<String, String> {
     model.program = read;
     let mut kernels: Vec<Kernel> = vec![];
     for id in model.program.kernels.keys() {
-        kernels.push(model.nest(id, &options.target).map_err(text)?);
+        kernels.push(model.nest(id, &core).map_err(text)?);
     }
     let run: host::interp::model::RunKernel<'_> = &|(id, _), buffers, words, _| {
         let value = |sym: Sym| words.get(sym.as_u32() as usize).copied();
@@ -432,7 +485,27 @@ fn run_host_case(graph: &Graph) -> Result<String, String> {
             seed,
         )?;
     }
-    Ok(once)
+    Ok(abridged(&once, only))
+}
+
+/// A host program with the functions whose names begin with one of `only`; of the others the first line alone.
+fn abridged(text: &str, only: &[String]) -> String {
+    let mut out = String::new();
+    let mut hidden = false;
+    for line in text.lines() {
+        if let Some(function) = line.strip_prefix("  function \"") {
+            hidden = !only.is_empty() && !only.iter().any(|name| function.starts_with(name.as_str()));
+            if hidden {
+                out += &format!("{line} ... }}\n");
+            }
+        }
+        if !hidden {
+            out += line;
+            out.push('\n');
+        }
+        hidden &= line != "  }";
+    }
+    out
 }
 
 /// The text with each value number replaced by its order of appearance. Numbers of one graph stay distinct.
@@ -541,14 +614,17 @@ fn close(expected: &Tensor, actual: &Tensor) -> Result<(), String> {
     Ok(())
 }
 
+fn paths(name: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder(name)).expect("the folder of file tests");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder entry").path()).collect();
+    paths.sort();
+    paths
+}
+
 /// Runs the cases of a folder; gives what they did.
 fn run_folder(name: &str) -> Vec<Action> {
     let update = std::env::var_os("UPDATE_EXPECT").is_some_and(|value| value == "1");
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder(name))
-        .expect("the folder of file tests")
-        .map(|entry| entry.expect("a folder entry").path())
-        .collect();
-    paths.sort();
+    let paths = paths(name);
     let mut failures = Vec::new();
     let mut tested = Vec::new();
     for path in &paths {
@@ -671,10 +747,23 @@ fn vector_functions() {
     assert!(tested.iter().all(|action| matches!(action, Action::Vector(_))));
 }
 
+/// The host programs of graphs, and programs that are written by hand: together they have every kind of operation, place and function.
 #[test]
 fn host_programs() {
     let tested = run_folder("host");
-    assert!(tested.iter().all(|action| matches!(action, Action::Host)));
+    assert!(tested.iter().all(|action| matches!(action, Action::Host { .. })));
+    let mut seen = BTreeSet::new();
+    for path in paths("host") {
+        let case = read_case(&path).expect("a file that was tested");
+        let graph = parse(&case.input).expect("a graph that was tested");
+        let compiled = compiled_for_host(&graph).expect("a graph that was tested");
+        host_programs::note_kinds(&compiled.host().expect("a graph that was tested"), &mut seen);
+    }
+    let (written, negative) = host_programs::run_folder(&folder("host_programs"), &mut seen);
+    let missing = host_programs::kinds_without_a_file(&seen);
+    assert!(missing.is_empty(), "no host program with {}", missing.join(", "));
+    let all = tested.len() + written;
+    assert!(all >= 30 && negative >= 8, "{all} host programs, {negative} of them with refused changes");
 }
 
 #[test]
@@ -699,6 +788,29 @@ fn malformed_files_are_refused() {
 #[test]
 fn renumbering_follows_appearance() {
     assert_eq!(renumbered("v7 = neg v3 \"v9 v3\" : v3, v12"), "v0 = neg v1 \"v9 v3\" : v1, v2");
+}
+
+/// Models as text and the graphs that they are imported as, or what is said of them.
+#[test]
+fn imports() {
+    let (positive, negative) = models::run_imports(&folder("imports"));
+    assert!(
+        positive + negative >= 12 && negative >= 2,
+        "{positive} imports, {negative} of models that are refused"
+    );
+}
+
+/// Small networks at every level.
+#[test]
+fn networks() {
+    models::run_networks(&folder("networks"));
+}
+
+#[test]
+fn schedules() {
+    let tested = run_folder("schedule");
+    assert!(tested.iter().all(|action| *action == Action::Schedule));
+    assert!(tested.len() >= 12, "{} schedules", tested.len());
 }
 
 #[test]

@@ -31,7 +31,8 @@ use onnxc_ir::graph::{DType, Dim, Graph, Sym, ValueId};
 use onnxc_loops as loops;
 use onnxc_loops::work;
 use onnxc_loops::{Expr, Kernel, visit};
-use onnxc_machine::target::Target;
+use onnxc_machine::target::{Core, Target};
+use onnxc_machine::vector::isa::Isa;
 use onnxc_schedule::{GroupId, Program, Step};
 
 /// How far compiling is.
@@ -61,8 +62,8 @@ impl Counter {
 /// The back ends of one level of a target.
 pub struct Backends<'t> {
     target: &'t Target,
-    /// The target as leaf kernels see it.
-    leaf: Option<Target>,
+    /// The machine as leaf kernels see it.
+    leaf: Option<Core>,
     /// Cranelift with its optimizer, and without.
     speed: OwnedTargetIsa,
     plain: OwnedTargetIsa,
@@ -149,13 +150,13 @@ impl Backends<'_> {
     /// Compiles a group.
     pub fn build(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<Built> {
         let mut refusal = None;
-        if let Some(target) = &self.leaf {
-            match self.leaf_kernel(lower(graph, program, group, target)?, target)? {
+        if let (Some(core), Some(isa)) = (&self.leaf, self.target.wide) {
+            match self.leaf_kernel(lower(graph, program, group, core)?, isa)? {
                 Ok(built) => return Ok(built),
                 Err(reason) => refusal = Some(reason),
             }
         }
-        let kernel = lower(graph, program, group, self.target)?;
+        let kernel = lower(graph, program, group, &self.target.core)?;
         let (shared, first_symbol) = Shared::new(&kernel);
         let compile = |kernel: &Kernel| codegen::compile(kernel, self.isa(kernel), self.target);
         let code = Code { name: kernel.name.clone(), ..self.done.get_or(&shared, compile)? };
@@ -164,7 +165,7 @@ impl Backends<'_> {
 
     /// What says why a group's kernel failed. It runs once in a run that has failed: it is made for little code.
     fn explanation(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<Failure> {
-        let Some((found, lost)) = explaining(graph, program, group, self.target)? else {
+        let Some((found, lost)) = explaining(graph, program, group, &self.target.core)? else {
             return Ok(Failure::Unexplained);
         };
         let loops::lower::explain::Explanation { kernel, texts } = found;
@@ -180,9 +181,9 @@ impl Backends<'_> {
     }
 
     /// Compiles a kernel for wide vectors; gives the reason where it is refused.
-    fn leaf_kernel(&self, kernel: Kernel, target: &Target) -> Result<std::result::Result<Built, String>> {
+    fn leaf_kernel(&self, kernel: Kernel, isa: Isa) -> Result<std::result::Result<Built, String>> {
         let (shared, first_symbol) = Shared::new(&kernel);
-        let code = self.leaf_done.get_or(&shared, |kernel| leaf::compile(kernel, target))?;
+        let code = self.leaf_done.get_or(&shared, |kernel| leaf::compile(kernel, isa))?;
         Ok(code.map(|code| {
             let code = Code { name: kernel.name.clone(), ..code };
             Built { kernel, code, first_symbol, refusal: None }
@@ -205,7 +206,7 @@ impl Backends<'_> {
 
     /// Cranelift IR of a group as text, also of one that is a leaf kernel.
     pub fn clif(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<String> {
-        let kernel = lower(graph, program, group, self.target)?;
+        let kernel = lower(graph, program, group, &self.target.core)?;
         codegen::clif(&kernel, self.isa(&kernel), self.target)
     }
 
@@ -225,10 +226,10 @@ impl Backends<'_> {
     }
 }
 
-/// Loop nests of a group for a target's vectors, ready for a back end.
-fn lower(graph: &Graph, program: &Program, group: GroupId, target: &Target) -> Result<Kernel> {
+/// Loop nests of a group for a machine's vectors, ready for a back end.
+fn lower(graph: &Graph, program: &Program, group: GroupId, core: &Core) -> Result<Kernel> {
     let group_name = kernel_name(graph, program, group);
-    expanded(loops::lower::lower(graph, &program.groups[group], &group_name, target)?)
+    expanded(loops::lower::lower(graph, &program.groups[group], &group_name, core)?)
 }
 
 /// A lowered kernel with its functions as arithmetic.
@@ -348,7 +349,7 @@ fn count_kernels(program: &Program) -> usize {
 fn describe_program(graph: &Graph, program: &Program, target: &Target, counter: &Counter) -> Result<Kernels> {
     each_group(graph, program, counter, &|graph, program, group| {
         let name = kernel_name(graph, program, group);
-        let kernel = lower(graph, program, group, target)?;
+        let kernel = lower(graph, program, group, &target.core)?;
         let failure = match visit::may_fail(&kernel.body) {
             true => describe_explanation(graph, program, group, target)?,
             false => Failure::Never,
@@ -387,7 +388,7 @@ fn describe_explanation(
     group: GroupId,
     target: &Target,
 ) -> Result<Failure> {
-    let Some((found, lost)) = explaining(graph, program, group, target)? else {
+    let Some((found, lost)) = explaining(graph, program, group, &target.core)? else {
         return Ok(Failure::Unexplained);
     };
     let loops::lower::explain::Explanation { kernel, texts } = found;
@@ -413,7 +414,7 @@ fn explaining(
     graph: &Graph,
     program: &Program,
     group: GroupId,
-    target: &Target,
+    core: &Core,
 ) -> Result<Option<(loops::lower::explain::Explanation, Vec<ValueId>)>> {
     let name = format!("{}.explain", kernel_name(graph, program, group));
     let own = &program.groups[group];
@@ -421,7 +422,7 @@ fn explaining(
         own.outputs.iter().any(|&output| program.storage(output) == program.storage(**input))
     };
     let lost: Vec<ValueId> = own.inputs.iter().filter(is_lost).copied().collect();
-    let found = loops::lower::explain::explain(graph, own, &lost, &name, target)?;
+    let found = loops::lower::explain::explain(graph, own, &lost, &name, core)?;
     Ok(found.map(|found| (found, lost)))
 }
 

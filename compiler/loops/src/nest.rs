@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use crate::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, math, visit};
 use onnxc_ir::graph::{DType, Dim};
 use onnxc_ir::scalar::CompareFn;
-use onnxc_machine::target::{Goal, Target};
+use onnxc_machine::target::{Core, Goal};
 
 /// Most turns of an innermost loop without vectors that are written out.
 const WRITTEN_OUT: i64 = 4;
@@ -82,7 +82,7 @@ impl Nest {
 
     /// Splits the innermost axis where a reshape divides it, as `floordiv(i, 28)` and `mod(i, 28)` do, if the steps of a block run
     /// in vectors then. `extents` are those of all variables around, which the new ones join.
-    pub fn split_divisions(&mut self, kernel: &mut Kernel, target: &Target, extents: &mut HashMap<Var, Dim>) {
+    pub fn split_divisions(&mut self, kernel: &mut Kernel, core: &Core, extents: &mut HashMap<Var, Dim>) {
         if self.division().is_none() {
             return;
         }
@@ -101,7 +101,7 @@ impl Nest {
         }
         if let Some(Axis { var, extent, .. }) = nest.axes.last()
             && nest.axes.len() > self.axes.len()
-            && fills_vectors(extent, vector_lanes(kernel, target, *var, &nest.body))
+            && fills_vectors(extent, vector_lanes(kernel, core, *var, &nest.body))
         {
             *self = nest;
         }
@@ -135,13 +135,13 @@ impl Nest {
 
     /// The nest as statements, the innermost axis in vectors where its accesses are contiguous and its types have
     /// vectors, else written out where it is short; after what does not depend on it. What is transposed is turned in squares.
-    pub fn vectorize(mut self, kernel: &mut Kernel, target: &Target, goal: Goal) -> Vec<Stmt> {
-        if let Some(squares) = self.in_squares(kernel, target, goal) {
+    pub fn vectorize(mut self, kernel: &mut Kernel, core: &Core, goal: Goal) -> Vec<Stmt> {
+        if let Some(squares) = self.in_squares(kernel, core, goal) {
             return squares;
         }
         let Some(mut inner) = self.axes.pop() else { return self.body };
         let (outer, body) = hoist(kernel, inner.var, std::mem::take(&mut self.body));
-        let lanes = vector_lanes(kernel, target, inner.var, &body);
+        let lanes = vector_lanes(kernel, core, inner.var, &body);
         let extent = inner.extent.clone();
         let loops = if fills_vectors(&extent, lanes) {
             split_vector(kernel, inner.var, &extent, lanes, lanes, &body)
@@ -501,9 +501,9 @@ fn depends(expr: &Expr, varying: &Varying) -> bool {
 ///
 /// For leaf kernels types may be mixed; the widest one determines the lanes, so that no value takes more than one register. Others have
 /// vectors of one type at a time.
-pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -> usize {
+pub fn vector_lanes(kernel: &Kernel, core: &Core, var: Var, body: &[Stmt]) -> usize {
     let mut varying = Varying { vars: HashSet::from([var]), stored: HashSet::new() };
-    let mut types = Types::new(target);
+    let mut types = Types::new(core);
     let mut fits = true;
     let stores: Vec<(Buf, &Index)> = body
         .iter()
@@ -536,7 +536,7 @@ pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -
         match expr {
             Expr::Index(_) => fits = false,
             Expr::Load { buf, index } => {
-                fits &= step(index) && (target.is_leaf || kernel.buffers[*buf].dtype != DType::Bool);
+                fits &= step(index) && (core.is_leaf() || kernel.buffers[*buf].dtype != DType::Bool);
                 // What another lane stores would be seen by a scalar loop only.
                 fits &= stores.iter().all(|(stored, at)| stored != buf || *at == index);
                 fits &= !visit::any_term(
@@ -551,7 +551,7 @@ pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -
         if own != DType::Bool {
             types.add(own);
         }
-        if target.is_leaf && math::needs_f64(expr, own) {
+        if core.is_leaf() && math::needs_f64(expr, own) {
             types.add(DType::F64);
         }
     });
@@ -560,7 +560,7 @@ pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -
 
 /// The types of the values in a vector loop.
 struct Types<'t> {
-    target: &'t Target,
+    core: &'t Core,
     first: Option<DType>,
     /// Of the type that has fewest.
     lanes: usize,
@@ -568,15 +568,15 @@ struct Types<'t> {
 }
 
 impl Types<'_> {
-    fn new(target: &Target) -> Types<'_> {
-        Types { target, first: None, lanes: usize::MAX, mixed: false }
+    fn new(core: &Core) -> Types<'_> {
+        Types { core, first: None, lanes: usize::MAX, mixed: false }
     }
 
     fn add(&mut self, dtype: DType) {
         // Bools are masks of any lanes, or bytes.
         let lanes = match dtype {
-            DType::Bool if self.target.is_leaf => self.target.lanes(4),
-            _ => self.target.lanes_of(dtype),
+            DType::Bool if self.core.is_leaf() => self.core.lanes(4),
+            _ => self.core.lanes_of(dtype),
         };
         // Floats of 16 bits are held as f32.
         let held = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
@@ -586,7 +586,7 @@ impl Types<'_> {
 
     fn lanes(&self) -> usize {
         match self.first {
-            Some(_) if self.target.is_leaf || !self.mixed => self.lanes,
+            Some(_) if self.core.is_leaf() || !self.mixed => self.lanes,
             _ => 1,
         }
     }

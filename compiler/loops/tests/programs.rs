@@ -50,12 +50,12 @@ impl Memory<'_> {
         self.arena[start..][..size(&self.program.groups[id].scratch)].to_vec()
     }
 
-    fn run(&mut self, target: &Target) {
+    fn run(&mut self, core: &Core) {
         for step in &self.program.steps {
             match step {
                 Step::Run(id) => {
                     let group = &self.program.groups[*id];
-                    let kernel = lower(self.graph, group, "kernel", target).unwrap();
+                    let kernel = lower(self.graph, group, "kernel", core).unwrap();
                     let ends = group.inputs.iter().chain(&group.outputs);
                     let mut buffers: Vec<Vec<u8>> = ends.map(|&value| self.read(value)).collect();
                     if group.has_scratch() {
@@ -90,14 +90,14 @@ fn assert_computes(graph: &Graph) {
         inputs.push(Tensor::from_slice(&shape, &data));
     }
     let wanted = onnxc_ir::interp::run(graph, &inputs).unwrap();
-    let target = Target::host().unwrap();
+    let core = Target::host().unwrap().core;
     for fuse in [true, false] {
         let program =
             schedule(graph, Options { fuse, chain_above: Some(i64::MIN), ..Options::default() }).unwrap();
         let outputs = graph.outputs.iter().map(|(_, value)| vec![0xAA; size(&graph.ty(*value).bytes())]);
         let (outputs, arena) = (outputs.collect(), vec![0xAA; size(&program.arena)]);
         let mut memory = Memory { graph, program: &program, inputs: &inputs, outputs, arena };
-        memory.run(&target);
+        memory.run(&core);
         for (at, tensor) in wanted.iter().enumerate() {
             assert!(
                 memory.outputs[at] == tensor.data,

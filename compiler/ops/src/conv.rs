@@ -103,14 +103,14 @@ pub fn biased(cx: &mut NodeCx<'_, '_>, x: ValueId, w: ValueId) -> Result<ValueId
 }
 
 /// What a convolution needs besides its operands.
-pub struct Plan {
+pub struct ConvPlan {
     pub geometry: Geometry,
     pub groups: usize,
 }
 
 /// Reads the attributes of a convolution of `x: [N, C, s..]` with `w: [M, C/group, k..]` and checks that
 /// they fit.
-pub fn plan(cx: &NodeCx<'_, '_>, x: ValueId, w: ValueId) -> Result<Plan> {
+pub fn plan(cx: &NodeCx<'_, '_>, x: ValueId, w: ValueId) -> Result<ConvPlan> {
     let sizes = spatial_dims(cx.b, x)?;
     let kernel = kernel_dims(cx, w, sizes.len())?;
     let groups = groups(cx)?;
@@ -124,7 +124,7 @@ pub fn plan(cx: &NodeCx<'_, '_>, x: ValueId, w: ValueId) -> Result<Plan> {
         let name = cx.b.operand_text(w).unwrap_or_else(|| "W".into());
         return malformed(format!("{name} has {count} output channels, not a multiple of group={groups}"));
     }
-    Ok(Plan { geometry: geometry(cx, &sizes, kernel)?, groups })
+    Ok(ConvPlan { geometry: geometry(cx, &sizes, kernel)?, groups })
 }
 
 fn groups(cx: &NodeCx<'_, '_>) -> Result<usize> {
@@ -154,7 +154,7 @@ pub fn kernel_dims(cx: &NodeCx<'_, '_>, w: ValueId, rank: usize) -> Result<Vec<D
 }
 
 /// The convolution without bias, channels-last: `[N, out.., M]`.
-pub fn convolve(b: &mut Builder<'_>, x: ValueId, w: ValueId, plan: &Plan) -> Result<ValueId> {
+pub fn convolve(b: &mut Builder<'_>, x: ValueId, w: ValueId, plan: &ConvPlan) -> Result<ValueId> {
     let x = channels_last(b, x)?;
     let w_shape = b.shape(w);
     match plan.groups {
@@ -235,7 +235,7 @@ fn join_groups(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
     b.reshape(x, shape)
 }
 
-fn grouped(b: &mut Builder<'_>, x: ValueId, w: ValueId, plan: &Plan) -> Result<ValueId> {
+fn grouped(b: &mut Builder<'_>, x: ValueId, w: ValueId, plan: &ConvPlan) -> Result<ValueId> {
     let (geometry, groups) = (&plan.geometry, plan.groups);
     let spatial = geometry.kernel.len();
     let w_shape = b.shape(w);

@@ -254,14 +254,19 @@ pub fn elements(tensor: &Tensor) -> Vec<f64> {
 
 /// Holds a node of complex numbers against the same node of real ones: its result has the results of both parts. `case` makes the
 /// node of an operand, which is the first or the second part, or both.
-pub fn computes_parts(shape: &[usize], case: impl Fn(Case, Part) -> Case, name: &'static str, opset: u32) {
+pub fn computes_parts(
+    shape: &[usize],
+    case: impl Fn(Case, ComplexPart) -> Case,
+    name: &'static str,
+    opset: u32,
+) {
     let (real, imaginary) = (ramp(shape.iter().product(), 1), ramp(shape.iter().product(), 4));
     let both: Vec<f32> = real.iter().zip(&imaginary).flat_map(|(&a, &b)| [a, b]).collect();
     let new = || Case::new(name, opset);
     let run = |case: Case| case.run().unwrap_or_else(|error| panic!("{name}: {error}")).remove(0);
-    let found = run(case(new().complex(shape, &both), Part::Both));
-    let real = elements(&run(case(new().input(shape, &real), Part::Real)));
-    let imaginary = elements(&run(case(new().input(shape, &imaginary), Part::Imaginary)));
+    let found = run(case(new().complex(shape, &both), ComplexPart::Both));
+    let real = elements(&run(case(new().input(shape, &real), ComplexPart::Real)));
+    let imaginary = elements(&run(case(new().input(shape, &imaginary), ComplexPart::Imaginary)));
     let wanted: Vec<f64> = real.into_iter().zip(imaginary).flat_map(|(a, b)| [a, b]).collect();
     let found: Vec<f64> = parts(&found).into_iter().map(f64::from).collect();
     assert_eq!(found, wanted, "{name}-{opset}");
@@ -269,7 +274,7 @@ pub fn computes_parts(shape: &[usize], case: impl Fn(Case, Part) -> Case, name: 
 
 /// A part of complex numbers, for [`computes_parts`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum ComplexPart {
     Real,
     Imaginary,
     Both,

@@ -32,7 +32,7 @@ pub(crate) enum Given {
 }
 
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct RankPlan {
     /// The stage of each node, by its place in the mesh.
     pub stage: HashMap<NodeId, usize>,
     /// Layouts of results of nodes, and of states.
@@ -43,7 +43,7 @@ pub(crate) struct Plan {
     pub everywhere: HashSet<ValueId>,
 }
 
-impl Plan {
+impl RankPlan {
     /// The layout of a value that has one of its own.
     pub(crate) fn layout(&self, value: ValueId, mesh: &Mesh) -> Layout {
         self.layout.get(&value).cloned().unwrap_or_else(|| whole(mesh))
@@ -60,7 +60,7 @@ impl Plan {
     }
 }
 
-pub(crate) fn decide(graph: &Graph, arrangement: &Arrangement, mesh: &Mesh) -> Result<Plan> {
+pub(crate) fn decide(graph: &Graph, arrangement: &Arrangement, mesh: &Mesh) -> Result<RankPlan> {
     let mut asked: HashMap<ValueId, Layout> = HashMap::new();
     for (value, sharding) in &arrangement.shardings {
         let layout = asked_for(mesh, sharding, graph.ty(*value))?;
@@ -73,7 +73,7 @@ pub(crate) fn decide(graph: &Graph, arrangement: &Arrangement, mesh: &Mesh) -> R
         }
     }
     let stage = stages(graph, arrangement, mesh);
-    let mut plan = Plan {
+    let mut plan = RankPlan {
         stage,
         layout: HashMap::new(),
         chosen: HashMap::new(),
@@ -129,7 +129,7 @@ struct Axis<'g, 'p> {
     wishes: HashMap<ValueId, State>,
     /// What each value is computed in, and what it was converted to.
     states: HashMap<ValueId, Vec<State>>,
-    plan: &'p mut Plan,
+    plan: &'p mut RankPlan,
 }
 
 impl Axis<'_, '_> {

@@ -15,12 +15,12 @@ use onnxc_ir::graph::{
 use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn};
 use onnxc_ir::verify::verify;
 
-use crate::decide::{Given, Plan};
+use crate::decide::{Given, RankPlan};
 use crate::layout::{Layout, State, cuts, equal, local, range, whole};
 use crate::mesh::Mesh;
 use crate::{internal, unsupported};
 
-pub(crate) fn emit(graph: &Graph, mesh: &Mesh, plan: &Plan, own: Rank) -> Result<Graph> {
+pub(crate) fn emit(graph: &Graph, mesh: &Mesh, plan: &RankPlan, own: Rank) -> Result<Graph> {
     let Some((stage, digits)) = mesh.place(own.rank) else {
         return Err(internal(format!("rank {} has no place", own.rank)));
     };
@@ -117,7 +117,7 @@ const EVERYWHERE: usize = usize::MAX;
 struct Emitter<'g> {
     graph: &'g Graph,
     mesh: &'g Mesh,
-    plan: &'g Plan,
+    plan: &'g RankPlan,
     stage: usize,
     digits: Vec<usize>,
     b: Builder<'g>,

@@ -107,7 +107,7 @@ fn states(graph: &Graph) -> impl Iterator<Item = &Input> {
 }
 
 /// What is the same for all ranks of one model, and differs for others.
-fn digest(graph: &Graph, plan: &decide::Plan) -> i64 {
+fn digest(graph: &Graph, plan: &decide::RankPlan) -> i64 {
     let text = format!("{graph}{}", plan.text(graph));
     let hash = text
         .bytes()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use onnxc_ir::error::{Error, Kind, Result, Stage as ErrorStage};
+use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::Graph;
 use onnxc_ir::graph::arrangement::{Arrangement, Sharding};
 use onnxc_ir::graph::exchange::Group;
@@ -11,7 +11,7 @@ use crate::unsupported;
 
 /// A stage of the pipeline: its number in the model, and its ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Stage {
+pub(crate) struct MeshStage {
     pub number: i64,
     first: i64,
     stride: i64,
@@ -19,13 +19,13 @@ pub(crate) struct Stage {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mesh {
-    pub stages: Vec<Stage>,
+    pub stages: Vec<MeshStage>,
     /// How many ranks there are along each axis, the slowest axis first.
     pub radices: Vec<usize>,
 }
 
 fn bad(message: String) -> Error {
-    Error::new(ErrorStage::Import, Kind::Malformed, message)
+    Error::new(Stage::Import, Kind::Malformed, message)
 }
 
 impl Mesh {
@@ -76,7 +76,7 @@ impl Mesh {
             return Ok(vec![]);
         }
         let place_of = |rank: i64| {
-            let of = |stage: &Stage| {
+            let of = |stage: &MeshStage| {
                 let steps = rank - stage.first;
                 let at = usize::try_from(steps / stage.stride).ok()?;
                 (steps >= 0 && steps % stage.stride == 0 && at < self.count()).then_some(at)
@@ -176,7 +176,7 @@ impl Mesh {
 }
 
 /// The stages that nodes name, with their ranks: those of their shardings, or equal shares in order.
-fn stages(arrangement: &Arrangement) -> Result<Vec<Stage>> {
+fn stages(arrangement: &Arrangement) -> Result<Vec<MeshStage>> {
     let numbers: BTreeSet<i64> = arrangement.stages.iter().map(|(_, stage)| *stage).collect();
     let numbers: Vec<i64> = if numbers.is_empty() { vec![0] } else { numbers.into_iter().collect() };
     let (name, ranks, count) = (&arrangement.name, arrangement.ranks, numbers.len());
@@ -194,8 +194,8 @@ fn stages(arrangement: &Arrangement) -> Result<Vec<Stage>> {
     };
     let apart = arrangement.shardings.iter().any(|(_, sharding)| !consecutive(sharding));
     let stage = |(at, &number): (usize, &i64)| match apart {
-        false => Stage { number, first: (at * each) as i64, stride: 1 },
-        true => Stage { number, first: at as i64, stride: count as i64 },
+        false => MeshStage { number, first: (at * each) as i64, stride: 1 },
+        true => MeshStage { number, first: at as i64, stride: count as i64 },
     };
     Ok(numbers.iter().enumerate().map(stage).collect())
 }

@@ -29,7 +29,7 @@ pub fn check(graph: &Graph, program: &Program) -> Result<()> {
     }
     check_steps(graph, program)?;
     check_states(graph, program)?;
-    let plan = Plan::new(graph, program);
+    let plan = CheckedPlan::new(graph, program);
     for (value, place) in program.places.iter() {
         if let Some(Storage::Alias(of)) = place {
             check_alias(&plan, value, *of)?;
@@ -61,7 +61,7 @@ pub fn check(graph: &Graph, program: &Program) -> Result<()> {
 }
 
 /// A program with what is asked of it often.
-struct Plan<'a> {
+struct CheckedPlan<'a> {
     graph: &'a Graph,
     program: &'a Program,
     /// The data symbols that each node needs.
@@ -70,8 +70,8 @@ struct Plan<'a> {
     writers: BTreeMap<ValueId, GroupId>,
 }
 
-impl<'a> Plan<'a> {
-    fn new(graph: &'a Graph, program: &'a Program) -> Plan<'a> {
+impl<'a> CheckedPlan<'a> {
+    fn new(graph: &'a Graph, program: &'a Program) -> CheckedPlan<'a> {
         let nodes = program.steps.iter().flat_map(|step| match step {
             Step::Run(id) => program.groups[*id].nodes.to_vec(),
             Step::Control { node, .. } => vec![*node],
@@ -79,7 +79,7 @@ impl<'a> Plan<'a> {
         });
         let writers =
             program.groups.iter().flat_map(|(id, group)| group.outputs.iter().map(move |&value| (value, id)));
-        Plan {
+        CheckedPlan {
             graph,
             program,
             needs: nodes.map(|node| (node, graph.data_symbols(node))).collect(),
@@ -253,8 +253,8 @@ fn check_states(graph: &Graph, program: &Program) -> Result<()> {
 }
 
 /// An alias is a reshape of the same bytes, or the result of a group that reads its operand in step.
-fn check_alias(plan: &Plan<'_>, value: ValueId, of: ValueId) -> Result<()> {
-    let Plan { graph, program, .. } = *plan;
+fn check_alias(plan: &CheckedPlan<'_>, value: ValueId, of: ValueId) -> Result<()> {
+    let CheckedPlan { graph, program, .. } = *plan;
     if !materialised(program, of) || matches!(program.places[of], Some(Storage::Alias(_))) {
         return fault(format!("{value} is an alias of {of}, which has no place of its own"));
     }

@@ -71,7 +71,7 @@ impl KeptRow {
 }
 
 /// What all nodes of a rows group have in common.
-struct Form<'a> {
+struct RowsForm<'a> {
     full: &'a [Dim],
     reduced: &'a [Dim],
     axes: &'a [usize],
@@ -134,7 +134,7 @@ impl Grouper<'_> {
         if !(trailing || columns.is_some()) || axes.is_empty() || full == reduced {
             return None;
         }
-        let form = Form { full, reduced, axes, columns };
+        let form = RowsForm { full, reduced, axes, columns };
         let mut nodes = vec![seed];
         self.grow_forward(&form, &mut nodes);
         if !self.uses_row_after_reduction(&form, &nodes) {
@@ -145,7 +145,7 @@ impl Grouper<'_> {
         Some(nodes)
     }
 
-    fn fits(&self, form: &Form, node: NodeId) -> bool {
+    fn fits(&self, form: &RowsForm, node: NodeId) -> bool {
         if self.unit_of[node].is_some() {
             return false;
         }
@@ -165,7 +165,7 @@ impl Grouper<'_> {
     }
 
     /// Readers of the group's values, in topological order.
-    fn grow_forward(&self, form: &Form, nodes: &mut Vec<NodeId>) {
+    fn grow_forward(&self, form: &RowsForm, nodes: &mut Vec<NodeId>) {
         let mut rejected: EntitySet<NodeId> = EntitySet::new();
         let mut kept = nodes.len();
         while nodes.len() < MAX_NODES {
@@ -197,7 +197,7 @@ impl Grouper<'_> {
     /// else be a kernel of their own.
     fn grow_backward(
         &self,
-        form: &Form,
+        form: &RowsForm,
         nodes: &mut Vec<NodeId>,
         trees: &cranelift_entity::SecondaryMap<ValueId, Tree>,
     ) {
@@ -230,7 +230,7 @@ impl Grouper<'_> {
     }
 
     /// Whether others read whole columns of a group that is to give statistics of them only.
-    fn gives_columns(&self, form: &Form, nodes: &[NodeId]) -> bool {
+    fn gives_columns(&self, form: &RowsForm, nodes: &[NodeId]) -> bool {
         let is_full = |node: NodeId| self.graph.ty(self.out(node)).shape == form.full;
         form.columns.is_some()
             && nodes
@@ -239,7 +239,7 @@ impl Grouper<'_> {
     }
 
     /// Whether a node of full row shape depends on a reduction inside: else one pass over the operand does.
-    fn uses_row_after_reduction(&self, form: &Form, nodes: &[NodeId]) -> bool {
+    fn uses_row_after_reduction(&self, form: &RowsForm, nodes: &[NodeId]) -> bool {
         // All nodes grew forward from the first reduction, so any elementwise one depends on it.
         nodes.iter().any(|&node| {
             matches!(self.op(node), Op::Map(_)) && self.graph.ty(self.out(node)).shape == form.full

@@ -17,7 +17,7 @@ use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::{DType, Dim, Sym};
 use onnxc_ir::scalar::BinaryFn;
 use onnxc_loops::{Access, Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Var, visit};
-use onnxc_machine::target::Target;
+use onnxc_machine::target::Core;
 
 /// Why something has no form; in a vector loop that makes single lanes of it.
 pub(crate) type Formed<T> = std::result::Result<T, String>;
@@ -84,7 +84,7 @@ pub(crate) struct Printer<'k> {
 pub(crate) fn function(
     kernel: &Kernel,
     name: &str,
-    (target, wide): (&Target, &BTreeSet<Sym>),
+    (core, wide): (&Core, &BTreeSet<Sym>),
     helpers: &mut Helpers,
 ) -> Result<String> {
     let (mut arrays, mut is_wide) = (BTreeSet::new(), false);
@@ -92,7 +92,7 @@ pub(crate) fn function(
         let mut printer = Printer {
             kernel,
             helpers,
-            vector_bytes: target.vector_bytes,
+            vector_bytes: core.vector_bytes,
             bound: HashMap::new(),
             group: None,
             out: String::new(),

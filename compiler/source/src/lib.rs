@@ -66,7 +66,7 @@ pub fn write(
     emit(&mut out, &prologue(outline, target))?;
     emit(&mut out, PRELUDE)?;
     emit(&mut out, &format!("#include \"{}.h\"\n\n", outline.name))?;
-    if target.is_leaf {
+    if target.core.is_leaf() {
         emit(&mut out, VECTORS)?;
     }
     emit(&mut out, &data::order(target)?)?;
@@ -140,7 +140,7 @@ fn print_kernels(
 ) -> Result<Vec<String>> {
     let mut names = vec![];
     for (used, declared) in program.kernels.iter().zip(program.host.kernels.values()) {
-        let mut nest = used.nest(&declared.name, target)?;
+        let mut nest = used.nest(&declared.name, &target.core)?;
         math::expand(&mut nest);
         visit::drop_unused_lets(&mut nest.body);
         let name = plain(&format!("{}_{}", program.host.name, declared.name));
@@ -154,7 +154,7 @@ fn print_kernels(
             names.push(name.clone());
             continue;
         }
-        let function = kernel::function(&nest, &name, (target, &key.1), helpers)?;
+        let function = kernel::function(&nest, &name, (&target.core, &key.1), helpers)?;
         let _ = writeln!(text, "{}{function}", comment(&used.nodes()));
         known.insert(key, name.clone());
         names.push(name);

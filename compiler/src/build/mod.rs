@@ -65,7 +65,7 @@ pub struct Builder {
     cpu: Option<String>,
     target: Option<String>,
     out_dir: Option<PathBuf>,
-    form: wrapper::Form,
+    form: wrapper::WrapperForm,
     weights_file: bool,
 }
 
@@ -138,7 +138,7 @@ impl Builder {
             cpu: None,
             target: None,
             out_dir: None,
-            form: wrapper::Form::Plain,
+            form: wrapper::WrapperForm::Plain,
             weights_file: false,
         }
     }
@@ -274,7 +274,7 @@ impl Builder {
     /// Gives the wrapper a field `pool`: runs take the threads of an `onnxc_runtime_support::Pool` that is put there. The package
     /// needs that crate under `[dependencies]`.
     pub fn threads(mut self) -> Builder {
-        self.form = wrapper::Form::Threads;
+        self.form = wrapper::WrapperForm::Threads;
         self
     }
 
@@ -282,7 +282,7 @@ impl Builder {
     /// has a field `weights` as well: an `onnxc_runtime_support::weights::Weights` of that file, or of one that `onnxc weights` makes of
     /// another training, which `load_weights` opens.
     pub fn weights_file(mut self) -> Builder {
-        self.form = wrapper::Form::Threads;
+        self.form = wrapper::WrapperForm::Threads;
         self.weights_file = true;
         self
     }
@@ -290,7 +290,7 @@ impl Builder {
     /// Makes the wrapper one for programs without the standard library: it allocates nothing, the workspace lies in the model's
     /// value, and `run_into` is what there is. For models of static shapes without strings, images and state.
     pub fn no_std(mut self) -> Builder {
-        self.form = wrapper::Form::Bare;
+        self.form = wrapper::WrapperForm::Bare;
         self
     }
 
@@ -333,13 +333,13 @@ impl Builder {
         let compiled = crate::compile(model, &external, &options, &mut Quiet)?;
         let artifact = compiled.artifact().map_err(one)?;
         let name = artifact.name.clone();
-        if self.weights_file && !matches!(self.form, wrapper::Form::Threads) {
+        if self.weights_file && !matches!(self.form, wrapper::WrapperForm::Threads) {
             return Err(one(usage("a wrapper without `std` does not map files of weights".into())));
         }
         if self.weights_file && artifact.weights_file.is_none() {
             return Err(one(usage("the model has no weights that could be apart".into())));
         }
-        if let (wrapper::Form::Bare, Some(what)) = (self.form, &artifact.needs_allocator) {
+        if let (wrapper::WrapperForm::Bare, Some(what)) = (self.form, &artifact.needs_allocator) {
             let message = format!("{what}: an allocator in a wrapper without `std`");
             return Err(one(Error::unsupported(Stage::Emit, message)));
         }

@@ -25,7 +25,7 @@ use onnxc_object::host::lower::state::StateLayout;
 
 /// Which form a wrapper has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Form {
+pub(super) enum WrapperForm {
     #[default]
     Plain,
     /// Runs may take the threads of a pool of the runtime.
@@ -41,12 +41,12 @@ pub(super) fn text(
     entries: &[(&str, &Graph)],
     name: &str,
     workspace: Option<i64>,
-    form: Form,
+    form: WrapperForm,
 ) -> Result<String> {
-    let model = Model { threads: form == Form::Threads, ..Model::new(graph)? };
+    let model = Model { threads: form == WrapperForm::Threads, ..Model::new(graph)? };
     let struct_name = struct_name(name);
     let mut out = head(graph, name);
-    if form == Form::Bare {
+    if form == WrapperForm::Bare {
         return Ok(out + &bare::text(&model, name, &struct_name, workspace)?);
     }
     let graphs = || [graph].into_iter().chain(entries.iter().map(|(_, graph)| *graph));

@@ -354,6 +354,8 @@ pub enum Emit {
     Header,
     /// Tensor IR after all passes
     Graph,
+    /// Schedule: groups in their order, and where values have their bytes
+    Schedule,
     /// Host program: everything outside of kernels
     Host,
     /// Loop IR of every kernel

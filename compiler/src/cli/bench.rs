@@ -136,7 +136,7 @@ pub(super) fn run(args: &BenchArgs) -> std::result::Result<(), Problems> {
     let mut report = self::measure(&loaded, &inputs, measure).map_err(one)?;
     if args.per_node {
         let options = Options { profile: true, ..options };
-        let peak = Peak::measure(report.threads, options.target.l2_bytes);
+        let peak = Peak::measure(report.threads, options.target.core.l2_bytes);
         report.nodes = profile(&session.load(&options)?, &inputs, measure, &peak).map_err(one)?;
         report.peak = Some(peak);
     }

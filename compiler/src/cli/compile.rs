@@ -13,7 +13,7 @@ use crate::cli::depfile;
 use crate::cli::linker::{Library, Tools};
 use crate::cli::note;
 use crate::cli::output::{self, Outputs};
-use crate::cli::plan::{self, Job, Plan, Script, what_to_emit};
+use crate::cli::plan::{self, Job, OutputPlan, Script, what_to_emit};
 use crate::cli::session::{Problems, Progress, Session, one, print_warnings, usage};
 use crate::cli::web::{self, Module};
 use crate::cli::weights;
@@ -64,7 +64,7 @@ fn compile(args: &CompileArgs, rank: Option<usize>) -> std::result::Result<(), P
     let (options, kinds) = code_of(args).map_err(one)?;
     let start = Instant::now();
     let session = Session::open(&args.model).map_err(one)?;
-    let plan = Plan::new(args, &kinds, &session, &options.target.triple, rank).map_err(one)?;
+    let plan = OutputPlan::new(args, &kinds, &session, &options.target.triple, rank).map_err(one)?;
     if args.json && plan.jobs.iter().any(|job| job.place == Path::new("-")) {
         return Err(one(usage("--json takes standard output; `-o FILE` names a file for the text".into())));
     }
@@ -169,7 +169,7 @@ struct WrittenFile {
 }
 
 impl Written {
-    fn new(plan: &Plan, made: &Made, start: Instant) -> Written {
+    fn new(plan: &OutputPlan, made: &Made, start: Instant) -> Written {
         let file = |path: PathBuf| WrittenFile {
             bytes: std::fs::metadata(&path).map_or(0, |file| file.len()),
             path,
@@ -236,6 +236,7 @@ impl Made {
         let (graph, program) = self.parts();
         match emit {
             Emit::Graph => Ok(graph.to_string()),
+            Emit::Schedule => Ok(program.text(graph)),
             Emit::Host => Ok(self.code()?.host()?.to_string()),
             Emit::Header => self.header(options),
             Emit::C => {
@@ -249,7 +250,7 @@ impl Made {
     }
 }
 
-impl Plan {
+impl OutputPlan {
     /// Writes everything, which takes its place together.
     fn write(
         &self,
@@ -343,7 +344,7 @@ impl Plan {
     }
 }
 
-impl Plan {
+impl OutputPlan {
     /// Writes the weights that are apart.
     fn write_weights(
         &self,

@@ -18,7 +18,7 @@ pub(super) struct Job {
 }
 
 /// What a compilation is asked for.
-pub(super) struct Plan {
+pub(super) struct OutputPlan {
     pub jobs: Vec<Job>,
     /// The header that comes with machine code, or alone.
     pub header: Option<PathBuf>,
@@ -43,7 +43,7 @@ impl Script {
     }
 }
 
-impl Plan {
+impl OutputPlan {
     /// All kinds but the one that `-o` names take their places beside it, and without `-o` in the current folder.
     pub(super) fn new(
         args: &CompileArgs,
@@ -51,7 +51,7 @@ impl Plan {
         session: &Session,
         triple: &Triple,
         rank: Option<usize>,
-    ) -> Result<Plan> {
+    ) -> Result<OutputPlan> {
         let output = args.output.as_deref();
         let to_stdout = output == Some(Path::new("-"));
         let named = output.filter(|_| !to_stdout);
@@ -111,7 +111,7 @@ impl Plan {
         };
         let script = jobs.iter().find(|job| job.emit == Emit::Wasm).map(|job| Script::beside(&job.place));
         let weights = args.code.weights_file.clone().filter(|_| jobs.iter().any(|job| has_header(job.emit)));
-        Ok(Plan { jobs, header, depfile, listing, script, weights })
+        Ok(OutputPlan { jobs, header, depfile, listing, script, weights })
     }
 
     /// Prefix of the symbols: the name of the file that is machine code, or of the first one.
@@ -159,6 +159,7 @@ const EXTENSIONS: &[(&str, Emit)] = &[
     ("vector", Emit::Vector),
     ("loops", Emit::Loops),
     ("host", Emit::Host),
+    ("schedule", Emit::Schedule),
     ("graph", Emit::Graph),
 ];
 

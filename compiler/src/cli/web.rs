@@ -84,7 +84,7 @@ fn flags(options: &Options) -> Vec<&'static str> {
         },
     ];
     flags.push("-mcpu=mvp");
-    if options.target.is_leaf {
+    if options.target.core.is_leaf() {
         flags.extend(["-msimd128", "-mbulk-memory", "-mnontrapping-fptoint", "-msign-ext"]);
     }
     // A stack that overflows reaches the end of memory and not the constants.

@@ -4,7 +4,7 @@ use super::{Allowed, Picker, kept_in_l2, sum_part, sum_terms};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::dim::{product, volume};
 use onnxc_ir::graph::{DType, Dim, PAIR_DEPTH};
-use onnxc_machine::target::Target;
+use onnxc_machine::target::Core;
 use onnxc_machine::vector::isa::{MAX_ROW_BYTES, MAX_ROWS};
 
 /// Minimum bytes of a panel row for which tiles taller than latency requires pay off: a wide panel is read less often for more rows.
@@ -113,7 +113,7 @@ const VECTOR_BF16_PRODUCTS: usize = 32;
 
 /// What register tiles are chosen by.
 pub struct Facts<'a> {
-    pub target: &'a Target,
+    pub core: &'a Core,
     /// Columns of a panel, and lanes of the vectors that hold them.
     pub panel: usize,
     pub lanes: usize,
@@ -163,7 +163,7 @@ pub struct RegisterTile {
 
 impl RegisterTile {
     pub fn choose(facts: &Facts<'_>, pick: &mut Picker<'_>) -> Result<RegisterTile> {
-        let &Facts { target, panel, lanes, sum, .. } = facts;
+        let &Facts { core, panel, lanes, sum, .. } = facts;
         let vectors = (1..=panel / lanes).filter(|vectors| (panel / lanes).is_multiple_of(*vectors));
         let columns = match facts.codes || facts.narrow {
             true => Allowed::one_of(vec![panel as i64], "panels that are widened are taken whole"),
@@ -176,14 +176,14 @@ impl RegisterTile {
         // vector of each row's elements.
         let own_products = match facts.depth {
             1 => true,
-            PAIR_DEPTH if sum.is_float() => target.has_bf16_products(),
-            PAIR_DEPTH => target.has_pair_products(),
-            _ => target.has_byte_products(),
+            PAIR_DEPTH if sum.is_float() => core.has_bf16_products(),
+            PAIR_DEPTH => core.has_pair_products(),
+            _ => core.has_byte_products(),
         };
-        let by_lane = facts.neighbours && !facts.codes && own_products && target.has_element_products();
+        let by_lane = facts.neighbours && !facts.codes && own_products && core.has_element_products();
         let between = |vectors: usize| match own_products {
             true => 0,
-            false if facts.depth == PAIR_DEPTH && !sum.is_float() || target.has_element_products() => {
+            false if facts.depth == PAIR_DEPTH && !sum.is_float() || core.has_element_products() => {
                 PRODUCT_TEMPS
             }
             // Both halves of operands that are otherwise one.
@@ -194,7 +194,7 @@ impl RegisterTile {
             let own = if by_lane { vectors + 1 } else { vectors };
             let codes = if facts.codes { vectors } else { 0 };
             let operands = vectors + codes + usize::from(!by_lane) + between(vectors);
-            (operands, own, (target.vector_registers.saturating_sub(operands) / own).max(1))
+            (operands, own, (core.vector_registers.saturating_sub(operands) / own).max(1))
         };
         // Panels for longer vectors are taken in parts: of one row, such whose sums stay in registers beside a vector of the panel.
         let whole = facts.codes || facts.narrow || lanes == 1;
@@ -215,7 +215,7 @@ impl RegisterTile {
             fit as i64,
             format!(
                 "of {} vector registers, operands take {operands} and each row {own}",
-                target.vector_registers
+                core.vector_registers
             ),
         );
         let rows = pick.count("rows", rows(facts, columns, fit), &registers)?;
@@ -234,7 +234,7 @@ impl RegisterTile {
             true => sum_terms(pick)?,
             false => i64::MAX,
         };
-        let short = target.has_element_products() || sum.is_float();
+        let short = core.has_element_products() || sum.is_float();
         let groups = (1..=vectors).filter(|group| vectors.is_multiple_of(*group));
         let groups = Allowed::one_of(groups.map(|group| (group * lanes) as i64).collect(), "whole vectors");
         // Where the registers do not hold a row of the panel beside the sums, it comes in groups.
@@ -285,8 +285,8 @@ impl DigitTile {
         // Words and the codes in them, a digit of each row, the mask.
         let operands = 2 * vectors + 2;
         let each = vectors * (sums + 1);
-        let fit = (facts.target.vector_registers.saturating_sub(operands) / each).max(1);
-        let why = format!("each row takes {each} of {} vector registers", facts.target.vector_registers);
+        let fit = (facts.core.vector_registers.saturating_sub(operands) / each).max(1);
+        let why = format!("each row takes {each} of {} vector registers", facts.core.vector_registers);
         let rows = pick.count("digit_rows", fit.min(DIGIT_ROWS), &Allowed::between(1, fit as i64, why))?;
         let words = Allowed::between(1, 64, "words are written out");
         Ok(DigitTile { rows, unroll: pick.pick("digit_unroll", DIGIT_UNROLL, &words)? })
@@ -296,15 +296,15 @@ impl DigitTile {
 fn rows(facts: &Facts<'_>, columns: usize, fit: usize) -> usize {
     let most = ROWS[usize::from(columns * facts.sum.size() >= WIDE_PANEL)];
     // Rows a multiple of the size of a way apart meet in the same lines of each way; the panel takes one way.
-    let way = (facts.target.l1_bytes / facts.target.l1_ways) as i64;
+    let way = (facts.core.l1_bytes / facts.core.l1_ways) as i64;
     let aliased = facts.row_distance.is_some_and(|bytes| bytes != 0 && bytes % way == 0);
-    let most = if aliased { most.min(facts.target.l1_ways.saturating_sub(1).max(1)) } else { most };
+    let most = if aliased { most.min(facts.core.l1_ways.saturating_sub(1).max(1)) } else { most };
     fit.clamp(1, most)
 }
 
 /// How panels of narrow elements are widened in blocks, for many rows.
 #[derive(Clone, Debug)]
-pub struct Stage {
+pub struct Widening {
     /// Steps of a block, at most; 0 for none.
     pub steps: usize,
     /// Rows that share a block, at least.
@@ -323,20 +323,20 @@ pub struct Blocks {
     pub steps: usize,
 }
 
-impl Stage {
+impl Widening {
     /// For inner axes of these extents; `per_word` steps of the last one are in a word of codes. `digits`: products of digits with codes
     /// of 4 bits take an instruction each, which is faster for any number of rows: of 32, 128 and 400 tokens of a prompt of llama_q4
     /// by 10%, 8% and 7% on Zen 5.
     pub fn choose(
-        target: &Target,
+        core: &Core,
         tile: &RegisterTile,
         row_bytes: usize,
         inner: &[i64],
         per_word: Option<usize>,
         digits: bool,
         pick: &mut Picker<'_>,
-    ) -> Result<Stage> {
-        let fit = STAGE_BYTES.min(target.l1_bytes / 2) / row_bytes;
+    ) -> Result<Widening> {
+        let fit = STAGE_BYTES.min(core.l1_bytes / 2) / row_bytes;
         let all = inner.iter().fold(1, |all: usize, &extent| all.saturating_mul(extent as usize));
         let whole = !inner.is_empty() && all <= STAGE_PANEL_BYTES / row_bytes;
         let most = if whole { all } else { fit.min(usize::try_from(tile.sum_terms).unwrap_or(usize::MAX)) };
@@ -345,7 +345,7 @@ impl Stage {
         let allowed = Allowed::between(0, most as i64, "0 for none, or what fits the kernel's frame");
         let steps = pick.count("stage_steps", if worth { most } else { 0 }, &allowed)?;
         if steps == 0 {
-            return Ok(Stage { steps, rows: 0, least_rows: 0, prefetch: 0 });
+            return Ok(Widening { steps, rows: 0, least_rows: 0, prefetch: 0 });
         }
         let fit = (STAGE_SUM_BYTES / row_bytes) as i64;
         let allowed =
@@ -354,7 +354,7 @@ impl Stage {
         let allowed = Allowed::between(tile.rows as i64, 1 << 20, "whole tiles share a block");
         let least_rows = pick.count("stage_from", STAGE_TILES * tile.rows, &allowed)?;
         let prefetch = pick.pick("stage_prefetch", BLOCK_PREFETCHES, &prefetches())?;
-        Ok(Stage { steps, rows, least_rows, prefetch })
+        Ok(Widening { steps, rows, least_rows, prefetch })
     }
 
     /// Tiles that the next block is prefetched by.
@@ -414,7 +414,7 @@ pub struct TileWork {
 }
 
 impl ProcessorTile {
-    pub fn choose(target: &Target, work: &TileWork, pick: &mut Picker<'_>) -> Result<ProcessorTile> {
+    pub fn choose(core: &Core, work: &TileWork, pick: &mut Picker<'_>) -> Result<ProcessorTile> {
         let most = MAX_ROWS as i64;
         let allowed = Allowed::between(0, most, "0 for none, or rows of the processor's tiles");
         let rows = pick.count("tile_rows", if work.pays() { MAX_ROWS } else { 0 }, &allowed)?;
@@ -425,9 +425,9 @@ impl ProcessorTile {
         let epilogue_rows = pick.count("epilogue_rows", EPILOGUE_ROWS, &allowed)?;
         let sides = SIDES.map(|side| side as i64).to_vec();
         let allowed = Allowed::one_of(sides, "tiles of rows that have their sums at once");
-        let side = pick.count("tile_side", work.side(target), &allowed)?;
+        let side = pick.count("tile_side", work.side(core), &allowed)?;
         let block_bytes = side * work.rows * work.halves * MAX_ROW_BYTES;
-        let blocks = (target.l1_bytes / SUMS_SHARE / block_bytes.max(1)).clamp(1, MAX_BLOCKS);
+        let blocks = (core.l1_bytes / SUMS_SHARE / block_bytes.max(1)).clamp(1, MAX_BLOCKS);
         let allowed = Allowed::between(1, MAX_BLOCKS as i64, "blocks of rows");
         let blocks = pick.count("tile_blocks", blocks, &allowed)?;
         Ok(ProcessorTile { rows, side, blocks, epilogue_rows })
@@ -441,11 +441,11 @@ impl ProcessorTile {
 
 impl TileWork {
     /// The side that loads fewer rows of tiles, those from the second-level cache weighed.
-    fn side(&self, target: &Target) -> usize {
+    fn side(&self, core: &Core) -> usize {
         let (Some(tiles), Some(lhs_bytes)) = (self.tiles, self.lhs_bytes) else { return SIDES[0] };
         let row = |near: bool| if near { NEAR_ROW } else { FAR_ROW };
-        let a = self.rows * row(lhs_bytes <= target.l1_bytes);
-        let near = self.bytes * self.halves * (MAX_ROW_BYTES / 4) <= target.l1_bytes / 2;
+        let a = self.rows * row(lhs_bytes <= core.l1_bytes);
+        let near = self.bytes * self.halves * (MAX_ROW_BYTES / 4) <= core.l1_bytes / 2;
         let b = MAX_ROWS * row(near);
         let loads = |side: usize| {
             let (groups, passes) = (tiles.div_ceil(side), if side > SIDES[0] { self.halves } else { 1 });
@@ -484,7 +484,7 @@ pub struct Prefetch {
 impl Prefetch {
     /// `constant`: the right-hand side is one, so that its panels follow each other in memory; `codes`: it is made of codes.
     pub fn choose(
-        target: &Target,
+        core: &Core,
         constant: bool,
         codes: bool,
         on_tiles: bool,
@@ -492,10 +492,10 @@ impl Prefetch {
     ) -> Result<Prefetch> {
         let chosen = if on_tiles { BLOCK_PREFETCHES } else { PREFETCHES };
         // Code that takes few lanes at a time is slower than what processors prefetch themselves.
-        let chosen = if target.is_leaf { chosen } else { 0 };
+        let chosen = if core.is_leaf() { chosen } else { 0 };
         let lines = if constant { pick.pick("prefetch", chosen, &prefetches())? } else { 0 };
         let above = Allowed::between(0, i64::MAX, "bytes of a buffer");
-        let above = pick.pick("prefetch_above", kept_in_l2(target).min(FAR), &above)?;
+        let above = pick.pick("prefetch_above", kept_in_l2(core).min(FAR), &above)?;
         let ahead = Allowed::between(0, 1 << 20, "bytes ahead of their use, 0 for none");
         let stream = if constant || codes { pick.pick("prefetch_stream", STREAM_AHEAD, &ahead)? } else { 0 };
         Ok(Prefetch { lines, above, stream })
@@ -508,7 +508,7 @@ fn prefetches() -> Allowed {
 
 /// What the order of the tiles of a contraction is chosen by.
 pub struct Extents<'a> {
-    pub target: &'a Target,
+    pub core: &'a Core,
     /// Elements of the batch, panels, columns.
     pub batch: Dim,
     pub panels: Dim,
@@ -577,7 +577,7 @@ impl Extents<'_> {
     /// Whether the left-hand side is larger than the right-hand side, which stays in the second-level cache.
     fn rows_outweigh(&self) -> bool {
         match self.operands {
-            [Some(left), Some(right)] => right <= kept_in_l2(self.target) && left >= right,
+            [Some(left), Some(right)] => right <= kept_in_l2(self.core) && left >= right,
             _ => false,
         }
     }
@@ -585,7 +585,7 @@ impl Extents<'_> {
     /// Rows that stay in the second-level cache beside a panel or, where they fit, beside all panels; 0 where there is but
     /// one panel, or few rows would fit.
     fn block(&self) -> i64 {
-        let room = kept_in_l2(self.target);
+        let room = kept_in_l2(self.core);
         let row_bytes = product(self.inner).as_const().and_then(|inner| inner.checked_mul(self.step_bytes));
         let Some(row_bytes) = row_bytes.filter(|_| self.looped.is_empty()) else { return 0 };
         let Some(columns) = self.columns.as_const().filter(|columns| *columns > self.panel as i64) else {

@@ -29,7 +29,7 @@ use std::fmt;
 
 use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::Dim;
-use onnxc_machine::target::{Goal, Target};
+use onnxc_machine::target::{Core, Goal};
 
 /// Turns of a loop that a few threads share about evenly.
 pub const SHARED_TURNS: i64 = 8;
@@ -227,8 +227,8 @@ pub const CACHE_LINE: i64 = 64;
 /// Bytes that stay in the second-level cache while others pass through it. A cache is never used in full: which of its
 /// sets a page meets is chance. Nor does it pay to rely on more than [`KEPT`]: with blocks of 1 MiB in a cache of 2 MiB, resnet50
 /// and minilm take 1.04 of the time, as the other data of the kernel then come from further away.
-pub fn kept_in_l2(target: &Target) -> i64 {
-    (target.l2_bytes as i64 / 2).min(KEPT)
+pub fn kept_in_l2(core: &Core) -> i64 {
+    (core.l2_bytes as i64 / 2).min(KEPT)
 }
 
 const KEPT: i64 = 256 << 10;

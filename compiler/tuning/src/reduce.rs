@@ -3,7 +3,7 @@
 use super::{Allowed, CACHE_LINE, Picker, SUM_TERMS, sum_terms};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::Dim;
-use onnxc_machine::target::Target;
+use onnxc_machine::target::Core;
 
 /// Share of the first-level cache that the rows of windows have: the results and what comes next pass through it. With all channels
 /// of a row at once, depthwise convolutions of 14 x 14 x 384 and 576 (f32) take 1.7 of the time on Zen 5.
@@ -65,9 +65,9 @@ impl Partials {
     pub const CHOSEN: Partials = Partials { vectors: PARTIALS, sum_terms: None };
 
     /// `terms`: those of the longest sum of floats.
-    pub fn choose(target: &Target, terms: Terms, pick: &mut Picker<'_>) -> Result<Partials> {
-        let powers = (0..8).map(|power| 1 << power).filter(|&count| count < target.vector_registers as i64);
-        let why = format!("powers of two below the {} vector registers", target.vector_registers);
+    pub fn choose(core: &Core, terms: Terms, pick: &mut Picker<'_>) -> Result<Partials> {
+        let powers = (0..8).map(|power| 1 << power).filter(|&count| count < core.vector_registers as i64);
+        let why = format!("powers of two below the {} vector registers", core.vector_registers);
         let vectors = pick.count("partials", PARTIALS, &Allowed::one_of(powers.collect(), why))?;
         Ok(Partials { vectors, sum_terms: terms.of_part(pick)? })
     }
@@ -87,8 +87,8 @@ pub struct Columns {
 
 impl Columns {
     /// `results`: what a row gives for each column, in registers of its own.
-    pub fn choose(target: &Target, results: usize, terms: Terms, pick: &mut Picker<'_>) -> Result<Columns> {
-        let registers = target.vector_registers;
+    pub fn choose(core: &Core, results: usize, terms: Terms, pick: &mut Picker<'_>) -> Result<Columns> {
+        let registers = core.vector_registers;
         let most = (registers / (results + 1)).max(1);
         let why = format!("of {registers} vector registers, each vector of columns takes {results}");
         let vectors = PARTIALS.min(most);
@@ -130,7 +130,7 @@ impl Terms {
 
 /// What a reduction that keeps the last axis is chosen by.
 pub struct Facts<'a> {
-    pub target: &'a Target,
+    pub core: &'a Core,
     pub lanes: usize,
     /// Sizes of the reduced axes, where they are known.
     pub reduced: Vec<Option<i64>>,
@@ -189,7 +189,7 @@ impl ChannelBlock {
         let chosen = few.map_or(1, |choice| choice.1);
         let unroll = pick.pick("unroll", chosen, &Allowed::one_of(allowed, why))?;
         let written_out = choices.iter().rev().find(|choice| choice.1 == unroll).map_or(0, |choice| choice.0);
-        let registers = facts.target.vector_registers;
+        let registers = facts.core.vector_registers;
         // Where results are short chains of operations, several positions keep the units busy, else several vectors.
         let allowed = match facts.lanes {
             1 => Allowed::between(1, 1, "channels are not in vectors"),
@@ -248,8 +248,7 @@ impl Facts<'_> {
         let blocks = (1..=channels / step).map(|count| count * step).filter(|size| channels % size == 0);
         let choices: Vec<i64> = [0].into_iter().chain(blocks).collect();
         let line = CACHE_LINE / shared.size as i64;
-        let fit =
-            shared.bytes.map_or(line, |bytes| (self.target.l1_bytes / ROWS_SHARE / bytes.max(1)) as i64);
+        let fit = shared.bytes.map_or(line, |bytes| (self.core.l1_bytes / ROWS_SHARE / bytes.max(1)) as i64);
         let chosen = choices.iter().copied().filter(|size| (line..=fit).contains(size)).max();
         let chosen = chosen.filter(|&size| size < channels).unwrap_or(0);
         let why = format!("0 for all, or a part of the {channels} channels in steps of {step}");

@@ -1,10 +1,13 @@
-use super::contract::{Blocks, Extents, Facts, Prefetch, ProcessorTile, RegisterTile, Stage, TileWork, Walk};
+use super::contract::{
+    Blocks, Extents, Facts, Prefetch, ProcessorTile, RegisterTile, TileWork, Walk, Widening,
+};
 use super::*;
 use onnxc_ir::graph::{DType, Dim, Sym};
+use onnxc_machine::target::Target;
 
-fn target(cpu: &str) -> Target {
+fn core(cpu: &str) -> Core {
     let target = Target::parse("x86_64-unknown-linux-gnu", Some(cpu)).unwrap();
-    target.leaf().unwrap_or(target)
+    target.leaf().unwrap_or(target.core)
 }
 
 /// What `choose` takes with these settings, and the numbers as text.
@@ -15,11 +18,11 @@ fn with<T>(settings: &str, choose: impl FnOnce(&mut Picker<'_>) -> Result<T>) ->
     Ok((value, pick.finish()?.to_string()))
 }
 
-fn facts(target: &Target, panel: usize) -> Facts<'_> {
+fn facts(core: &Core, panel: usize) -> Facts<'_> {
     Facts {
-        target,
+        core,
         panel,
-        lanes: target.lanes(4),
+        lanes: core.lanes(4),
         sum: DType::F32,
         depth: 1,
         codes: false,
@@ -70,8 +73,8 @@ fn a_choice_that_cannot_be_applied_is_an_error_of_the_compiler() {
 #[test]
 fn register_tiles_fill_the_registers() {
     let rows = |cpu: &str, panel: usize, settings: &str| {
-        let target = target(cpu);
-        with(settings, |pick| RegisterTile::choose(&facts(&target, panel), pick)).unwrap().0.rows
+        let core = core(cpu);
+        with(settings, |pick| RegisterTile::choose(&facts(&core, panel), pick)).unwrap().0.rows
     };
     // 6 * 2 sums, 2 of the panel, an element; with 512 bits 14 * 2. Of a panel of 4 vectors two at a time.
     assert_eq!((rows("x86-64-v3", 16, ""), rows("x86-64-v3", 24, ""), rows("x86-64-v3", 32, "")), (6, 4, 6));
@@ -105,8 +108,8 @@ fn rows_that_meet_in_a_cache_are_fewer_than_its_ways() {
     for (cpu, distance, wanted) in
         [("x86-64-v4", 4096, 7), ("x86-64-v4", 3 * 4096, 7), ("x86-64-v4", 2048, 14), ("x86-64-v4", 0, 14)]
     {
-        let target = target(cpu);
-        let facts = Facts { row_distance: Some(distance), ..facts(&target, 32) };
+        let core = core(cpu);
+        let facts = Facts { row_distance: Some(distance), ..facts(&core, 32) };
         let rows = with("", |pick| RegisterTile::choose(&facts, pick)).unwrap().0.rows;
         assert_eq!(rows, wanted, "{cpu}, {distance} bytes");
     }
@@ -114,9 +117,9 @@ fn rows_that_meet_in_a_cache_are_fewer_than_its_ways() {
 
 #[test]
 fn rows_that_do_not_follow_each_other_have_loops_where_they_are_long() {
-    let target = target("x86-64-v3");
+    let core = core("x86-64-v3");
     let loops = |divides, last_axis, has_taps| {
-        let facts = Facts { row_axes: 3, divides, last_axis, has_taps, ..facts(&target, 16) };
+        let facts = Facts { row_axes: 3, divides, last_axis, has_taps, ..facts(&core, 16) };
         with("", |pick| RegisterTile::choose(&facts, pick)).unwrap().0.row_loops
     };
     assert_eq!((loops(false, Some(100), false), loops(true, Some(100), false)), (0, 2));
@@ -128,8 +131,8 @@ fn rows_that_do_not_follow_each_other_have_loops_where_they_are_long() {
 
 #[test]
 fn loops_are_cut_evenly_where_they_can_be() {
-    let target = target("x86-64-v3");
-    let tile = |settings| with(settings, |pick| RegisterTile::choose(&facts(&target, 16), pick)).unwrap().0;
+    let core = core("x86-64-v3");
+    let tile = |settings| with(settings, |pick| RegisterTile::choose(&facts(&core, 16), pick)).unwrap().0;
     let chosen = tile("");
     let unrolls = [64, 9, 14, 20, 36, 30, 12, 5, 17, 11].map(|extent| chosen.unroll_of(Some(extent)));
     assert_eq!(unrolls, [8, 9, 7, 10, 9, 10, 6, 5, 8, 8]);
@@ -141,7 +144,7 @@ fn loops_are_cut_evenly_where_they_can_be() {
     assert_eq!([256, 512, 300, 577].map(|extent| chosen.part_of(extent)), [None, Some(256), Some(150), None]);
     assert_eq!(tile("sum_terms=2").part_of(9), Some(1));
     assert_eq!(tile("sum_terms=3").part_of(9), Some(3));
-    let facts = Facts { sum: DType::I32, ..facts(&target, 16) };
+    let facts = Facts { sum: DType::I32, ..facts(&core, 16) };
     let (exact, text) = with("", |pick| RegisterTile::choose(&facts, pick)).unwrap();
     assert_eq!(exact.part_of(1 << 40), None, "sums of integers are exact");
     assert!(!text.contains("sum_terms"), "{text}");
@@ -163,10 +166,10 @@ fn blocks_of_steps_are_alike() {
 
 #[test]
 fn panels_are_widened_whole_or_in_long_blocks() {
-    let target = target("x86-64-v3");
+    let core = core("x86-64-v3");
     let steps = |inner: &[i64]| {
-        let tile = with("", |pick| RegisterTile::choose(&facts(&target, 16), pick)).unwrap().0;
-        with("", |pick| Stage::choose(&target, &tile, 64, inner, None, false, pick)).unwrap().0.steps
+        let tile = with("", |pick| RegisterTile::choose(&facts(&core, 16), pick)).unwrap().0;
+        with("", |pick| Widening::choose(&core, &tile, 64, inner, None, false, pick)).unwrap().0.steps
     };
     assert_eq!([16, 512, 1024].map(|inner| steps(&[inner])), [16, 512, 256]);
     assert_eq!(steps(&[1021]), 0, "blocks of one step");
@@ -174,10 +177,10 @@ fn panels_are_widened_whole_or_in_long_blocks() {
 
 #[test]
 fn the_tiles_of_a_processor_are_for_enough_work() {
-    let target = target("x86-64-v4");
+    let core = core("x86-64-v4");
     let choose = |rows, dots, bytes, tiles, lhs_bytes| {
         let work = TileWork { rows, dots, bytes, tiles, lhs_bytes, halves: 2, bf16: false };
-        let tile = with("", |pick| ProcessorTile::choose(&target, &work, pick)).unwrap().0;
+        let tile = with("", |pick| ProcessorTile::choose(&core, &work, pick)).unwrap().0;
         (tile.rows, tile.side)
     };
     assert_eq!(choose(16, 8, 512, None, None), (16, 2));
@@ -195,11 +198,11 @@ fn the_tiles_of_a_processor_are_for_enough_work() {
 #[test]
 fn rows_of_windows_stay_in_a_cache() {
     use super::reduce::{ChannelBlock, Facts, SharedRows, Terms};
-    let target = target("x86-64-v3");
+    let core = core("x86-64-v3");
     let blocks = |size: usize, columns: Option<usize>, rows: Dim, channels| {
         let facts = Facts {
-            target: &target,
-            lanes: target.lanes(size),
+            core: &core,
+            lanes: core.lanes(size),
             reduced: vec![Some(3), Some(3)],
             terms: Terms::Floats(9),
             windows: true,
@@ -228,21 +231,21 @@ fn rows_of_windows_stay_in_a_cache() {
 
 #[test]
 fn what_stays_in_a_cache_is_not_prefetched() {
-    let target = target("x86-64-v3");
-    let (prefetch, text) = with("", |pick| Prefetch::choose(&target, true, false, false, pick)).unwrap();
+    let core = core("x86-64-v3");
+    let (prefetch, text) = with("", |pick| Prefetch::choose(&core, true, false, false, pick)).unwrap();
     assert_eq!((prefetch.above, prefetch.lines), (64 << 10, 4));
     assert_eq!(text, "tuning {prefetch=4, prefetch_above=65536, prefetch_stream=8192}");
-    assert!(with("prefetch=1", |pick| Prefetch::choose(&target, false, false, false, pick)).is_err());
+    assert!(with("prefetch=1", |pick| Prefetch::choose(&core, false, false, false, pick)).is_err());
 }
 
 #[test]
 fn rows_are_in_parts_and_blocks_where_there_is_work() {
-    let target = target("x86-64-v3");
+    let core = core("x86-64-v3");
     let order = |rows: i64, columns: i64, inner: i64| {
         let (columns, inner, tiled) = (Dim::from(columns), [Dim::from(inner)], [Dim::from(rows)]);
         let bytes = |elements: Dim| elements.as_const().map(|elements| 4 * elements);
         let facts = Extents {
-            target: &target,
+            core: &core,
             batch: Dim::ONE,
             panels: columns.ceil_div(&Dim::from(16i64)).unwrap(),
             columns: &columns,

@@ -18,7 +18,6 @@ use crate::codegen::Code;
 use crate::vector;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_loops::Kernel;
-use onnxc_machine::target::Target;
 use onnxc_machine::vector::ir::Func;
 use onnxc_machine::vector::isa::{Encoding, Isa};
 
@@ -72,10 +71,9 @@ fn encode(func: &Func, isa: Isa) -> std::result::Result<Machine, Failure> {
     }
 }
 
-/// Machine code of a kernel that was lowered for `target` as leaf kernels see it ([`Target::leaf`]), or why it is left
-/// to Cranelift. Errors are internal.
-pub fn compile(kernel: &Kernel, target: &Target) -> Result<std::result::Result<Code, String>> {
-    let Some(isa) = target.wide else { return Ok(Err("no leaf kernels".to_string())) };
+/// Machine code of a kernel that was lowered for a core with these instructions ([`Core::wide`](onnxc_machine::target::Core)), or why it
+/// is left to Cranelift. Errors are internal.
+pub fn compile(kernel: &Kernel, isa: Isa) -> Result<std::result::Result<Code, String>> {
     let func = match vector::lower(kernel, isa) {
         Ok(func) => func,
         Err(reason) => return Ok(Err(reason)),

@@ -447,12 +447,12 @@ fn loop_nests_stay_inside_their_buffers() {
         let with_tiles = Target::parse("x86_64-unknown-linux-gnu", Some("sapphirerapids")).unwrap();
         let with_tiles = with_tiles.levels().find(|level| level.has_tiles()).unwrap().clone();
         for target in targets().into_iter().chain([with_tiles]) {
-            let target = target.leaf().unwrap_or(target);
+            let core = target.leaf().unwrap_or(target.core);
             let kernels: Vec<Kernel> = program
                 .groups
                 .iter()
                 .map(|(id, group)| {
-                    let mut kernel = loops::lower::lower(&graph, group, &id.to_string(), &target).unwrap();
+                    let mut kernel = loops::lower::lower(&graph, group, &id.to_string(), &core).unwrap();
                     loops::verify::verify(&kernel).unwrap();
                     let on_tiles = case.pairs && target.has_tiles() && group.kind == GroupKind::Chain;
                     assert_eq!(kernel.tiles.is_empty(), !on_tiles, "{kernel}");

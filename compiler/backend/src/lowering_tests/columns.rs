@@ -27,7 +27,7 @@ fn statistics(sizes: [usize; 4], symbolic: [bool; 4], dtype: DType, outputs: usi
 }
 
 /// Channels around whole vectors and several of them, rows of one pixel and of none, open sizes.
-fn check_statistics(target: &Target, execute: Execute<'_, Kernel>) {
+fn check_statistics(core: &Core, execute: Execute<'_, Kernel>) {
     let mut dice = Dice(7);
     for channels in [2, 5, 8, 16, 31, 64, 67, 130] {
         // Two partial sums and a rest, where that takes no longer.
@@ -42,7 +42,7 @@ fn check_statistics(target: &Target, execute: Execute<'_, Kernel>) {
             let kinds: Vec<_> = program.groups.values().map(|group| group.kind).collect();
             assert_eq!(kinds, [schedule::GroupKind::Rows], "{graph}");
             let inputs = [dice.tensor(dtype, &sizes), dice.tensor(dtype, &sizes[3..])];
-            let result = check(&graph, &inputs, true, target, execute);
+            let result = check(&graph, &inputs, true, core, execute);
             assert!(result.is_ok(), "{graph}{}", result.unwrap_err());
         }
     }
@@ -53,7 +53,9 @@ fn statistics_of_rows() {
     let arm = Target::parse("aarch64-unknown-linux-gnu", None).unwrap();
     let riscv = Target::parse("riscv64gc-unknown-linux-gnu", None).unwrap();
     let wide = Target::new(fixed_target().triple, Some("x86-64-v4")).unwrap();
-    for target in [fixed_target(), fixed_target().leaf().unwrap(), wide.leaf().unwrap(), arm, riscv] {
+    for target in
+        [fixed_target().core, fixed_target().leaf().unwrap(), wide.leaf().unwrap(), arm.core, riscv.core]
+    {
         check_statistics(&target, &loops::interp::run);
     }
 }
@@ -66,7 +68,8 @@ fn statistics_of_rows_as_leaf_kernels() {
     for target in [fixed_target(), wide.clone(), wide.with_vector_width(256).unwrap()] {
         let target = target.leaf().unwrap();
         check_statistics(&target, &|kernel, buffers, symbols| {
-            let code = leaf::compile(kernel, &target)?.unwrap_or_else(|reason| panic!("{reason}\n{kernel}"));
+            let code = leaf::compile(kernel, target.wide.unwrap())?
+                .unwrap_or_else(|reason| panic!("{reason}\n{kernel}"));
             let value = |dim: &Dim| dim.eval(symbols).unwrap();
             let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (value(lo), value(hi)));
             let dims: Vec<i64> = (0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect();
@@ -99,7 +102,7 @@ fn variances(sizes: &[usize], parts: usize) -> Graph {
 #[test]
 fn variances_far_from_zero() {
     let wide = Target::new(fixed_target().triple, Some("x86-64-v4")).unwrap();
-    for target in [wide.leaf().unwrap(), fixed_target()] {
+    for target in [wide.leaf().unwrap(), fixed_target().core] {
         for (sizes, parts) in [
             (&[1usize, 40, 33, 15][..], 5),
             (&[2, 17, 20, 12], 1),

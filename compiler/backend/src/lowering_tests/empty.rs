@@ -25,7 +25,7 @@ impl Draft {
     }
 }
 
-fn check_empty_graphs(target: &Target, execute: Execute<'_, Kernel>) {
+fn check_empty_graphs(core: &Core, execute: Execute<'_, Kernel>) {
     let (mut failures, mut checked) = (vec![], 0);
     for seed in 1..=300 {
         let mut draft = Draft::with_symbols(seed, 70);
@@ -35,7 +35,7 @@ fn check_empty_graphs(target: &Target, execute: Execute<'_, Kernel>) {
             }
             checked += 1;
             let fuse = draft.dice.chance(70);
-            if let Err(message) = check(&draft.graph, &draft.inputs, fuse, target, execute) {
+            if let Err(message) = check(&draft.graph, &draft.inputs, fuse, core, execute) {
                 let message: String = message.chars().take(4000).collect();
                 failures.push(format!("seed {seed}, sizes {:?}\n{}\n{message}", draft.symbols, draft.graph));
                 break;
@@ -49,7 +49,7 @@ fn check_empty_graphs(target: &Target, execute: Execute<'_, Kernel>) {
 
 #[test]
 fn random_graphs_without_elements() {
-    check_empty_graphs(&fixed_target(), &loops::interp::run);
+    check_empty_graphs(&fixed_target().core, &loops::interp::run);
     check_empty_graphs(&fixed_target().leaf().unwrap(), &loops::interp::run);
 }
 
@@ -57,15 +57,19 @@ fn random_graphs_without_elements() {
 #[cfg(all(target_arch = "x86_64", unix))]
 fn random_graphs_without_elements_as_leaf_kernels() {
     let target = fixed_target().leaf().unwrap();
-    check_empty_graphs(&target, &|kernel, buffers, symbols| match leaf::compile(kernel, &target)? {
-        Ok(code) => {
-            let value = |dim: &Dim| dim.eval(&|sym| symbols(sym)).unwrap();
-            let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (value(lo), value(hi)));
-            let dims: Vec<i64> = (0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect();
-            Ok(emulate(&code, buffers, &dims, range) as u32)
-        }
-        Err(_) => loops::interp::run(kernel, buffers, symbols),
-    });
+    check_empty_graphs(
+        &target,
+        &|kernel, buffers, symbols| match leaf::compile(kernel, target.wide.unwrap())? {
+            Ok(code) => {
+                let value = |dim: &Dim| dim.eval(&|sym| symbols(sym)).unwrap();
+                let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (value(lo), value(hi)));
+                let dims: Vec<i64> =
+                    (0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect();
+                Ok(emulate(&code, buffers, &dims, range) as u32)
+            }
+            Err(_) => loops::interp::run(kernel, buffers, symbols),
+        },
+    );
 }
 
 /// A graph of an input `[s0, 3]` and another `[s1]`, run with these sizes and checked at all widths.
@@ -80,9 +84,9 @@ fn check_sizes(sizes: [usize; 2], build: impl FnOnce(&mut Builder<'_>, ValueId, 
     graph.outputs.push(("result".into(), result));
     let mut dice = Dice(4);
     let inputs = [dice.tensor(DType::F32, &[sizes[0], 3]), dice.tensor(DType::F32, &[sizes[1]])];
-    for target in [fixed_target(), fixed_target().leaf().unwrap()] {
+    for core in [fixed_target().core, fixed_target().leaf().unwrap()] {
         for fuse in [true, false] {
-            check(&graph, &inputs, fuse, &target, &loops::interp::run).unwrap();
+            check(&graph, &inputs, fuse, &core, &loops::interp::run).unwrap();
         }
     }
 }
@@ -107,7 +111,7 @@ fn the_place_of_nan() {
         let place = b.emit1(Op::ArgReduce { max, axis: 1, last }, &[x]).unwrap();
         graph.outputs.push(("place".into(), place));
         let input = Tensor::from_slice::<f32>(&[4, 4], rows.as_flattened());
-        check(&graph, &[input], true, &fixed_target(), &loops::interp::run).unwrap();
+        check(&graph, &[input], true, &fixed_target().core, &loops::interp::run).unwrap();
     }
 }
 
@@ -147,8 +151,8 @@ fn rows_without_columns() {
     let total = b.reduce(ReduceFn::Sum, sum, &[0, 1]).unwrap();
     graph.outputs = vec![("sum".into(), sum), ("total".into(), total)];
     let input = Tensor::from_slice::<f32>(&[0], &[]);
-    for target in [fixed_target(), fixed_target().leaf().unwrap()] {
-        check(&graph, std::slice::from_ref(&input), true, &target, &loops::interp::run).unwrap();
+    for core in [fixed_target().core, fixed_target().leaf().unwrap()] {
+        check(&graph, std::slice::from_ref(&input), true, &core, &loops::interp::run).unwrap();
     }
 }
 
@@ -180,9 +184,9 @@ fn views_of_nothing() {
         let total = b.reduce(ReduceFn::Sum, view, &[0]).unwrap();
         graph.outputs = vec![("powers".into(), powers), ("total".into(), total)];
         let input = Tensor::from_slice::<f32>(&[0], &[]);
-        for target in [fixed_target(), fixed_target().leaf().unwrap()] {
+        for core in [fixed_target().core, fixed_target().leaf().unwrap()] {
             for fuse in [false, true] {
-                check(&graph, std::slice::from_ref(&input), fuse, &target, &loops::interp::run).unwrap();
+                check(&graph, std::slice::from_ref(&input), fuse, &core, &loops::interp::run).unwrap();
             }
         }
     }

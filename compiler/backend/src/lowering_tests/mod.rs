@@ -14,7 +14,7 @@ use onnxc_ir::interp;
 use onnxc_loops as loops;
 use onnxc_loops::program::{Execute, Kernels};
 use onnxc_loops::{Kernel, math, parse, program, verify};
-use onnxc_machine::target::Target;
+use onnxc_machine::target::{Core, Target};
 use onnxc_machine::vector::isa::Encoding;
 use onnxc_passes as pass;
 use onnxc_schedule as schedule;
@@ -448,11 +448,11 @@ fn check(
     graph: &Graph,
     inputs: &[Tensor],
     fuse: bool,
-    target: &Target,
+    core: &Core,
     execute: Execute<'_, Kernel>,
 ) -> Result<(), String> {
     let expected = interp::run(graph, inputs).map_err(|error| error.to_string())?;
-    check_against(&expected, graph, inputs, fuse, target, execute)
+    check_against(&expected, graph, inputs, fuse, core, execute)
 }
 
 /// As `check`, for a graph that must compute what another one does.
@@ -461,10 +461,10 @@ fn check_against(
     graph: &Graph,
     inputs: &[Tensor],
     fuse: bool,
-    target: &Target,
+    core: &Core,
     execute: Execute<'_, Kernel>,
 ) -> Result<(), String> {
-    let (actual, kernels) = outputs(graph, inputs, fuse, target, execute)?;
+    let (actual, kernels) = outputs(graph, inputs, fuse, core, execute)?;
     for ((name, _), (expected, actual)) in graph.outputs.iter().zip(expected.iter().zip(&actual)) {
         if !same(expected, actual) {
             return Err(format!("{name} is {actual:?}, not {expected:?}\n{kernels}"));
@@ -478,14 +478,14 @@ fn outputs(
     graph: &Graph,
     inputs: &[Tensor],
     fuse: bool,
-    target: &Target,
+    core: &Core,
     execute: Execute<'_, Kernel>,
 ) -> Result<(Vec<Tensor>, String), String> {
     let text = |error: onnxc_ir::error::Error| error.to_string();
     let program =
         schedule(graph, schedule::Options { fuse, in_place: false, ..Default::default() }).map_err(text)?;
     let build = |graph: &Graph, program: &schedule::Program, id: schedule::GroupId| {
-        let mut kernel = loops::lower::lower(graph, &program.groups[id], &id.to_string(), target)?;
+        let mut kernel = loops::lower::lower(graph, &program.groups[id], &id.to_string(), core)?;
         verify::verify(&kernel)?;
         let printed = kernel.to_string();
         let read = parse::parse(&printed)?;
@@ -506,12 +506,12 @@ fn fixed_target() -> Target {
 
 /// Holds random graphs against the evaluator. `LOWER_CASES` and `LOWER_FIRST` choose other seeds, to look for trouble at
 /// length.
-fn check_random_graphs(target: &Target, execute: Execute<'_, Kernel>) {
-    check_graphs(target, 1, 400, execute);
+fn check_random_graphs(core: &Core, execute: Execute<'_, Kernel>) {
+    check_graphs(core, 1, 400, execute);
 }
 
 /// The same for `count` graphs from number `first` on; `LOWER_FIRST` and `LOWER_CASES` choose others.
-fn check_graphs(target: &Target, first: u64, count: u64, execute: Execute<'_, Kernel>) {
+fn check_graphs(core: &Core, first: u64, count: u64, execute: Execute<'_, Kernel>) {
     let count: u64 = std::env::var("LOWER_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(count);
     let first: u64 = std::env::var("LOWER_FIRST").ok().and_then(|text| text.parse().ok()).unwrap_or(first);
     let (mut failures, mut refused) = (Vec::new(), 0);
@@ -528,8 +528,8 @@ fn check_graphs(target: &Target, first: u64, count: u64, execute: Execute<'_, Ke
             let result = match optimize {
                 true => pass::run_all(&mut graph, &pass::Options::default(), &mut |_, _, _| {})
                     .map_err(|error| error.to_string())
-                    .and_then(|()| check_against(&expected, &graph, &draft.inputs, fuse, target, execute)),
-                false => check_against(&expected, &graph, &draft.inputs, fuse, target, execute),
+                    .and_then(|()| check_against(&expected, &graph, &draft.inputs, fuse, core, execute)),
+                false => check_against(&expected, &graph, &draft.inputs, fuse, core, execute),
             };
             if let Err(message) = result {
                 let message: String = message.chars().take(4000).collect();
@@ -573,7 +573,7 @@ fn passes_keep_what_random_graphs_compute() {
 
 #[test]
 fn random_graphs_compute_what_the_evaluator_computes() {
-    check_random_graphs(&fixed_target(), &loops::interp::run);
+    check_random_graphs(&fixed_target().core, &loops::interp::run);
 }
 
 #[test]
@@ -602,7 +602,7 @@ fn random_graphs_as_vector_functions() {
     let leaves = [fixed_target(), v4.clone(), v4.with_vector_width(256).unwrap(), arm.clone()];
     let leaves = leaves.map(|target| (target.leaf().unwrap(), target.wide.unwrap()));
     let narrow = [x86("x86-64"), x86("x86-64-v2"), fixed_target(), arm];
-    let narrow = narrow.map(|target| (target.clone(), target.narrow));
+    let narrow = narrow.map(|target| (target.core, target.narrow));
     // Each with graphs of its own: two interpreters take long.
     for ((target, isa), first) in leaves.into_iter().chain(narrow).zip((1..).step_by(150)) {
         let taken = Cell::new(0);
@@ -646,9 +646,10 @@ fn random_graphs_as_vector_functions() {
 /// Holds leaf kernels of a target against the evaluator, and against what their vector IR computes, bit for bit. What
 /// they refuse is interpreted.
 #[cfg(unix)]
-fn check_leaf_kernels(target: &Target, call: LeafCall<'_>) {
+fn check_leaf_kernels(core: &Core, call: LeafCall<'_>) {
     let (taken, refused) = (Cell::new(0), RefCell::new(BTreeMap::new()));
-    check_random_graphs(target, &|kernel, buffers, symbols| match leaf::compile(kernel, target)? {
+    let isa = core.wide.unwrap();
+    check_random_graphs(core, &|kernel, buffers, symbols| match leaf::compile(kernel, isa)? {
         Ok(code) => {
             taken.set(taken.get() + 1);
             let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| {
@@ -657,7 +658,7 @@ fn check_leaf_kernels(target: &Target, call: LeafCall<'_>) {
             });
             let dims: Vec<i64> = (0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect();
             let mut others = buffers.to_vec();
-            let func = vector::lower(kernel, target.wide.unwrap()).unwrap();
+            let func = vector::lower(kernel, isa).unwrap();
             let expected = onnxc_machine::vector::interp::run(&func, &mut others, &dims, range)?;
             assert_eq!(call(&code, buffers, &dims, range), expected);
             for ((found, expected), buffer) in buffers.iter().zip(&others).zip(kernel.buffers.values()) {
@@ -818,7 +819,7 @@ fn the_first_of_long_rows() {
             let input = b.input("x", ty, None);
             let (keys, places) = b.sort(input, 1, descending, Dim::from(9usize)).unwrap();
             graph.outputs = vec![("keys".into(), keys), ("places".into(), places)];
-            check(&graph, &[x], true, &fixed_target(), &loops::interp::run).unwrap();
+            check(&graph, &[x], true, &fixed_target().core, &loops::interp::run).unwrap();
         }
     }
 }
@@ -838,7 +839,7 @@ fn sums_over_rows_of_which_there_are_none() {
         let sum = b.reduce(ReduceFn::Sum, x, &axes).unwrap();
         graph.outputs.push(("sum".into(), sum));
         let input = Tensor::from_slice::<f32>(&sizes.map(|size| size as usize), &[]);
-        for target in [&target, &fixed_target()] {
+        for target in [&target, &fixed_target().core] {
             let result = check(&graph, std::slice::from_ref(&input), true, target, &loops::interp::run);
             assert!(result.is_ok(), "{sizes:?}: {}", result.unwrap_err());
         }
@@ -858,7 +859,7 @@ fn concatenation_of_nothing() {
     let padded = b.pad(joined, fill, vec![Dim::ONE, Dim::ZERO], vec![Dim::ONE, Dim::ZERO]).unwrap();
     graph.outputs = vec![("joined".into(), joined), ("padded".into(), padded)];
     let inputs = [0, 1].map(|_| Tensor::from_slice::<f32>(&[0, 3], &[]));
-    check(&graph, &inputs, true, &fixed_target(), &loops::interp::run).unwrap();
+    check(&graph, &inputs, true, &fixed_target().core, &loops::interp::run).unwrap();
 }
 
 /// Indices that data decide: the last ones that there are, from either end, and those past them. Of a long axis every byte is one.
@@ -876,8 +877,14 @@ fn indices_out_of_range_end_the_kernel() {
         let what = format!("{at:?} of {extent}");
         let inputs = [Tensor::from_slice(&[extent as usize], &values), at];
         let expected = expected.map(|at| Tensor::from_slice(&[1], &[5.0 + at as f32]));
-        let result =
-            check_against(expected.as_slice(), &graph, &inputs, true, &fixed_target(), &loops::interp::run);
+        let result = check_against(
+            expected.as_slice(),
+            &graph,
+            &inputs,
+            true,
+            &fixed_target().core,
+            &loops::interp::run,
+        );
         match expected {
             Some(_) => assert_eq!(result, Ok(()), "{what}"),
             None => assert!(result.is_err_and(|text| text.contains("code 1")), "{what}"),

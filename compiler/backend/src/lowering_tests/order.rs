@@ -23,10 +23,10 @@ fn sort(x: &Tensor, axis: usize, descending: bool, take: usize, symbolic: bool) 
     let take = if symbolic { shape[axis].clone() - Dim::from(x.shape[axis] - take) } else { Dim::from(take) };
     let (keys, places) = b.sort(input, axis, descending, take).unwrap();
     graph.outputs = vec![("keys".into(), keys), ("places".into(), places)];
-    check(&graph, std::slice::from_ref(x), true, &fixed_target(), &loops::interp::run).unwrap();
+    check(&graph, std::slice::from_ref(x), true, &fixed_target().core, &loops::interp::run).unwrap();
     let program = schedule(&graph, Default::default()).unwrap();
     let group = program.groups.values().next().unwrap();
-    loops::lower::lower(&graph, group, "sort", &fixed_target()).unwrap().to_string()
+    loops::lower::lower(&graph, group, "sort", &fixed_target().core).unwrap().to_string()
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn boxes_that_overlap_a_better_one() {
         let take = if last.is_const() { Dim::from(take) } else { last - Dim::from(count - take) };
         let picks = b.emit1(Op::Suppress { take }, &operands).unwrap();
         graph.outputs = vec![("picks".into(), picks)];
-        check(&graph, &inputs, true, &fixed_target(), &loops::interp::run)
+        check(&graph, &inputs, true, &fixed_target().core, &loops::interp::run)
             .unwrap_or_else(|error| panic!("case {case}, limit {limit}: {error}"));
     }
 }

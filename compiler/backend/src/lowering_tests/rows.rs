@@ -84,12 +84,12 @@ fn rows_with_several_readers_and_outputs() {
     let (mut failures, mut several) = (vec![], 0);
     for seed in 1..=600 {
         let mut rows = Rows::new(seed);
-        let target = if rows.dice.chance(50) { &wide } else { &fixed };
+        let core = if rows.dice.chance(50) { &wide } else { &fixed.core };
         let program = schedule(&rows.graph, schedule::Options::default()).unwrap();
         let is_shared =
             |group: &schedule::Group| group.kind == schedule::GroupKind::Rows && group.outputs.len() > 1;
         several += usize::from(program.groups.values().any(is_shared));
-        if let Err(message) = check(&rows.graph, &[rows.input], true, target, &loops::interp::run) {
+        if let Err(message) = check(&rows.graph, &[rows.input], true, core, &loops::interp::run) {
             failures.push(format!("seed {seed}\n{}\n{message}", rows.graph));
         }
     }
@@ -110,6 +110,6 @@ fn a_softmax_and_its_negation() {
         let y = b.unary(UnaryFn::Neg, a).unwrap();
         graph.outputs = vec![("a".into(), a), ("y".into(), y)];
         let input = Dice(1).tensor(dtype, &[4, 5]);
-        check(&graph, &[input], true, &fixed_target(), &loops::interp::run).unwrap();
+        check(&graph, &[input], true, &fixed_target().core, &loops::interp::run).unwrap();
     }
 }

@@ -130,12 +130,12 @@ fn batches_of_one() {
                 .map(|input| graph.ty(input.value))
                 .map(|ty| dice.tensor(ty.dtype, &ty.shape.iter().map(size).collect::<Vec<_>>()))
                 .collect();
-            check(&graph, &inputs, true, &fixed_target(), &loops::interp::run)
+            check(&graph, &inputs, true, &fixed_target().core, &loops::interp::run)
                 .unwrap_or_else(|error| panic!("{name}, {batch}: {error}"));
         }
         let program = schedule(&graph, Default::default()).unwrap();
         for group in program.groups.values() {
-            let kernel = loops::lower::lower(&graph, group, "g", &fixed_target()).unwrap();
+            let kernel = loops::lower::lower(&graph, group, "g", &fixed_target().core).unwrap();
             if kernel.buffers.values().all(|buffer| buffer.len.is_const()) {
                 // Weights, which models have as constants.
                 continue;

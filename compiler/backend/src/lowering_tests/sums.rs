@@ -7,7 +7,7 @@ use onnxc_tuning::Settings;
 const MOST: f64 = 1024.0 / (1u32 << 24) as f64;
 
 /// The largest relative error of sums over `axes` of a tensor whose elements are `value`, and the kernels' text.
-fn error(shape: &[usize], axes: &[usize], symbolic: bool, value: f32, target: &Target) -> (f64, String) {
+fn error(shape: &[usize], axes: &[usize], symbolic: bool, value: f32, core: &Core) -> (f64, String) {
     let mut graph = Graph::default();
     graph.origins.push(Origin::new("sum", "ReduceSum", 0));
     let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
@@ -18,7 +18,7 @@ fn error(shape: &[usize], axes: &[usize], symbolic: bool, value: f32, target: &T
     graph.outputs.push(("sum".into(), sum));
     let count: usize = shape.iter().product();
     let x = Tensor::from_slice(shape, &vec![value; count]);
-    let (found, text) = outputs(&graph, &[x], true, target, &loops::interp::run).unwrap();
+    let (found, text) = outputs(&graph, &[x], true, core, &loops::interp::run).unwrap();
     let terms: usize = axes.iter().map(|&axis| shape[axis]).product();
     let wanted = f64::from(value) * terms as f64;
     let sums = found[0].to_f64s().unwrap();
@@ -29,7 +29,7 @@ fn error(shape: &[usize], axes: &[usize], symbolic: bool, value: f32, target: &T
 #[test]
 fn long_sums_are_made_of_short_ones() {
     let riscv = Target::parse("riscv64gc-unknown-linux-gnu", None).unwrap();
-    let targets = [fixed_target().leaf().unwrap(), fixed_target(), riscv];
+    let targets = [fixed_target().leaf().unwrap(), fixed_target().core, riscv.core];
     // Means of images, planes first and channels first; rows; axes around another; a length that nothing divides; three levels.
     let cases: [(&[usize], &[usize]); 8] = [
         (&[1, 92, 240, 5], &[1, 2]),
@@ -118,8 +118,8 @@ fn extremes_beside_long_sums_are_whole() {
         let x = interp::cast(&dice.tensor(DType::F32, &[2, 20011]), DType::F32, true);
         let values: Vec<f32> = x.to_f64s().unwrap().iter().map(|value| *value as f32 - 4.0).collect();
         let x = Tensor::from_slice(&[2, 20011], &values);
-        for target in [fixed_target().leaf().unwrap(), fixed_target()] {
-            check(&graph, std::slice::from_ref(&x), true, &target, &loops::interp::run).unwrap();
+        for core in [fixed_target().leaf().unwrap(), fixed_target().core] {
+            check(&graph, std::slice::from_ref(&x), true, &core, &loops::interp::run).unwrap();
         }
     }
 }
@@ -142,8 +142,7 @@ fn what_has_no_parts_and_what_is_not_finite() {
             }
             let mut values = vec![0.25f32; shape.iter().product()];
             values[shape.iter().product::<usize>() / 2 + 77] = special;
-            check(&graph, &[Tensor::from_slice(&shape, &values)], true, &target, &loops::interp::run)
-                .unwrap();
+            check(&graph, &[Tensor::from_slice(&shape, &values)], true, &core, &loops::interp::run).unwrap();
         }
     }
 }

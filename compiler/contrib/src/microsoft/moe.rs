@@ -69,13 +69,13 @@ struct Layer {
     zeros: Option<ValueId>,
     bias: Option<ValueId>,
     /// What the weights of few bits are.
-    form: Option<Form>,
+    form: Option<CodeForm>,
     /// Number of columns, which does not follow from packed weights.
     depth: Dim,
 }
 
 #[derive(Clone, Copy)]
-struct Form {
+struct CodeForm {
     bits: i64,
     block: Option<i64>,
 }
@@ -204,7 +204,7 @@ fn q_moe(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             scales: Some(scales),
             zeros,
             bias: cx.optional(bias),
-            form: Some(Form { bits, block }),
+            form: Some(CodeForm { bits, block }),
             depth: own,
         });
     }
@@ -465,7 +465,7 @@ fn applied(b: &mut Builder<'_>, layer: &Layer, experts: ValueId, x: ValueId) -> 
 fn dequantized(
     b: &mut Builder<'_>,
     layer: &Layer,
-    form: Form,
+    form: CodeForm,
     experts: ValueId,
     packed: ValueId,
 ) -> Result<ValueId> {

@@ -1,7 +1,10 @@
 //! What primitives need of the sizes of their operands, constants or symbols.
 
+use std::sync::Arc;
+
 use super::*;
-use crate::graph::Sym;
+use crate::graph::{MapFn, Requirement, RhsLayout, Sym};
+use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 /// Types of operands of these sizes, constants or a symbol each.
 fn types(dtypes: &[DType], shapes: &[&[usize]], symbolic: bool) -> Vec<TensorType> {

@@ -15,7 +15,7 @@ use onnxc_ir::graph::claim::{V, printable};
 use onnxc_ir::graph::facts::Picks;
 use onnxc_ir::graph::{DType, Dim, Graph, NodeId, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn};
-use onnxc_machine::target::Target;
+use onnxc_machine::target::Core;
 use onnxc_schedule::{Group, GroupKind};
 
 /// Most axes of indices whose places are reported one by one; of more, the place in all is.
@@ -38,12 +38,12 @@ pub fn explain(
     group: &Group,
     lost: &[ValueId],
     name: &str,
-    target: &Target,
+    core: &Core,
 ) -> Result<Option<Explanation>> {
     // Without outputs no value is taken to be in a buffer that the failed kernel would have written.
     let bare =
         Group { kind: GroupKind::Map, outputs: vec![], stages: vec![], scratch: Dim::ZERO, ..group.clone() };
-    let mut cx = Lowering::new(graph, &bare, name, target);
+    let mut cx = Lowering::new(graph, &bare, name, core);
     cx.inputs.retain(|value| !lost.contains(value));
     let len = Dim::from(REPORT_WORDS);
     let report = Buffer { name: "report".into(), dtype: DType::I64, len, access: Access::Write };

@@ -61,7 +61,7 @@ impl Lowering<'_> {
         let shape = self.graph.ty(out).shape.clone();
         let [rows, _] = shape.as_slice() else { return internal("leaves of other than rows and trees") };
         let dtype = self.graph.ty(of.x).dtype;
-        let lanes = self.target.lanes_of(dtype);
+        let lanes = self.core.lanes_of(dtype);
         let vectors = match &of.masks {
             Some(masks) => self.vectors_of_rows(trees, &of, masks, lanes)?,
             None => 0,

@@ -22,7 +22,7 @@ impl Lowering<'_> {
         }
         nest.body = self
             .scope(|cx| cx.store_all(outputs.into_iter().map(|output| (output, index.clone())).collect()))?;
-        nest.split_divisions(&mut self.kernel, self.target, &mut self.extents);
+        nest.split_divisions(&mut self.kernel, self.core, &mut self.extents);
         let elements = self.graph.ty(first).elements().as_const();
         let extents: Vec<Dim> = nest.axes.iter().map(|axis| axis.extent.clone()).collect();
         let mut pick = self.picker();
@@ -40,7 +40,7 @@ impl Lowering<'_> {
         if nest.axes.len() > 1 {
             nest.axes[0].kind = LoopKind::Parallel;
         }
-        self.kernel.body = nest.vectorize(&mut self.kernel, self.target, self.group.settings.goal);
+        self.kernel.body = nest.vectorize(&mut self.kernel, self.core, self.group.settings.goal);
         Ok(())
     }
 }

@@ -29,13 +29,13 @@ use crate::{Access, Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt, Term, Var,
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::dim::product;
 use onnxc_ir::graph::{DType, Dim, Graph, Node, NodeId, ValueId};
-use onnxc_machine::target::Target;
+use onnxc_machine::target::Core;
 use onnxc_schedule::{Group, GroupKind};
 use onnxc_tuning::{Picker, SHARED_TURNS, shared_axes};
 
 /// Lowers one group to a kernel. Its buffers are the group's inputs, then its outputs, in their order, then its scratch.
-pub fn lower(graph: &Graph, group: &Group, name: &str, target: &Target) -> Result<Kernel> {
-    let mut cx = Lowering::new(graph, group, name, target);
+pub fn lower(graph: &Graph, group: &Group, name: &str, core: &Core) -> Result<Kernel> {
+    let mut cx = Lowering::new(graph, group, name, core);
     match group.kind {
         GroupKind::Map => cx.map()?,
         GroupKind::Reduce => cx.reduce()?,
@@ -72,7 +72,7 @@ struct Lowering<'a> {
     graph: &'a Graph,
     /// The group, or the stage of a chain, that is being lowered.
     group: &'a Group,
-    target: &'a Target,
+    core: &'a Core,
     kernel: Kernel,
     /// Buffers of materialised values.
     buffers: HashMap<ValueId, Buf>,
@@ -112,7 +112,7 @@ enum Override {
 }
 
 impl<'a> Lowering<'a> {
-    fn new(graph: &'a Graph, group: &'a Group, name: &str, target: &'a Target) -> Lowering<'a> {
+    fn new(graph: &'a Graph, group: &'a Group, name: &str, core: &'a Core) -> Lowering<'a> {
         let mut kernel = Kernel::new(name);
         let mut buffers = HashMap::new();
         let all = group.inputs.iter().map(|v| (v, Access::Read));
@@ -125,7 +125,7 @@ impl<'a> Lowering<'a> {
         Lowering {
             graph,
             group,
-            target,
+            core,
             kernel,
             buffers,
             inputs: group.inputs.iter().copied().collect(),

@@ -128,14 +128,14 @@ impl Lowering<'_> {
             cx.push(Stmt::Accumulate { local: total, at: zero.clone(), op: op.combine(), value });
             Ok(())
         })?;
-        nest.split_divisions(&mut self.kernel, self.target, &mut self.extents);
+        nest.split_divisions(&mut self.kernel, self.core, &mut self.extents);
         nest.fuse_all(0);
         let Some(axis) = nest.axes.pop() else {
             nest.body.into_iter().for_each(|stmt| self.push(stmt));
             return Ok(Expr::Get { local: total, at: zero });
         };
         let (outer, body) = hoist(&mut self.kernel, axis.var, std::mem::take(&mut nest.body));
-        let lanes = vector_lanes(&self.kernel, self.target, axis.var, &body);
+        let lanes = vector_lanes(&self.kernel, self.core, axis.var, &body);
         let lanes = fitting(lanes, axis.extent.as_const());
         let width = lanes * partials.of(axis.extent.as_const().map(|extent| extent as usize / lanes));
         let wide = lanes > 1 && axis.extent.as_const().is_none_or(|extent| extent >= lanes as i64);
@@ -340,7 +340,7 @@ impl Lowering<'_> {
         let last = kept.len() - 1;
         let dtype = self.graph.ty(x).dtype;
         let reduced: Vec<Dim> = axes.iter().map(|&axis| shape[axis].clone()).collect();
-        let lanes = self.target.lanes_of(dtype);
+        let lanes = self.core.lanes_of(dtype);
         // The axis whose neighbours are computed together: the kept axis before the last.
         let column = (0..last).rev().find(|axis| kept[*axis] != Dim::ONE);
         let mut outer = kept.clone();
@@ -350,7 +350,7 @@ impl Lowering<'_> {
         let only = outer.iter().all(|dim| *dim == Dim::ONE);
         let window = self.window_of(x);
         let facts = Facts {
-            target: self.target,
+            core: self.core,
             lanes,
             reduced: reduced.iter().map(Dim::as_const).collect(),
             terms: self.terms(op, x, &reduced),
@@ -476,7 +476,7 @@ impl Lowering<'_> {
             _ => false,
         };
         let is_i32 = self.graph.ty(x).dtype == DType::I32;
-        let has = self.target.has_half_products() && op == ReduceFn::Sum && is_i32;
+        let has = self.core.has_half_products() && op == ReduceFn::Sum && is_i32;
         let product = self.group_producer(x).filter(|_| has);
         product.is_some_and(|node| {
             node.op == Op::Map(MapFn::Binary(BinaryFn::Mul)) && node.inputs.iter().all(small)

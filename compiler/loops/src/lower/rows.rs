@@ -60,7 +60,7 @@ impl Lowering<'_> {
     /// How reductions of these terms are split into partial sums.
     pub(super) fn row_partials(&mut self, terms: Terms) -> Result<Partials> {
         let mut pick = self.picker();
-        let partials = Partials::choose(self.target, terms, &mut pick)?;
+        let partials = Partials::choose(self.core, terms, &mut pick)?;
         self.tuned(pick)?;
         Ok(partials)
     }
@@ -232,9 +232,9 @@ impl Lowering<'_> {
         let full = place(&inner);
         nest.body =
             self.scope(|cx| cx.store_all(rows.into_iter().map(|output| (output, full.clone())).collect()))?;
-        nest.split_divisions(&mut self.kernel, self.target, &mut self.extents);
+        nest.split_divisions(&mut self.kernel, self.core, &mut self.extents);
         nest.fuse_all(0);
-        let stmts = nest.vectorize(&mut self.kernel, self.target, self.group.settings.goal);
+        let stmts = nest.vectorize(&mut self.kernel, self.core, self.group.settings.goal);
         stmts.into_iter().for_each(|stmt| self.push(stmt));
         Ok(())
     }

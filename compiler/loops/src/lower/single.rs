@@ -75,9 +75,9 @@ impl Lowering<'_> {
             cx.store(out, &to, expr);
             Ok(())
         })?;
-        nest.split_divisions(&mut self.kernel, self.target, &mut self.extents);
+        nest.split_divisions(&mut self.kernel, self.core, &mut self.extents);
         nest.fuse_all(0);
-        let stmts = nest.vectorize(&mut self.kernel, self.target, self.group.settings.goal);
+        let stmts = nest.vectorize(&mut self.kernel, self.core, self.group.settings.goal);
         stmts.into_iter().for_each(|stmt| self.push(stmt));
         Ok(())
     }

@@ -20,7 +20,7 @@ impl Lowering<'_> {
         let TensorType { dtype, shape } = self.graph.ty(out).clone();
         let each = [shape[0].clone(), shape[1].clone()];
         let mut pick = self.picker();
-        let passes = tuning::winograd::passes(self.target, size, &mut pick)?;
+        let passes = tuning::winograd::passes(self.core, size, &mut pick)?;
         self.tuned(pick)?;
         self.for_shared(&each, &mut |cx, outer| {
             let inner = [shape[2].clone(), shape[4].clone()];
@@ -144,7 +144,7 @@ impl Lowering<'_> {
             self.extents.insert(axis.var, axis.extent.clone());
         }
         nest.body = self.scope(|cx| fill(cx, &index))?;
-        let stmts = nest.vectorize(&mut self.kernel, self.target, self.group.settings.goal);
+        let stmts = nest.vectorize(&mut self.kernel, self.core, self.group.settings.goal);
         stmts.into_iter().for_each(|stmt| self.push(stmt));
         Ok(())
     }

@@ -451,10 +451,10 @@ fn one_plus_tanh_is_accurate() {
 fn through_kernels(case: &Case, points: &Tensor) -> Vec<f64> {
     let (graph, _) = case.lower().unwrap();
     let program = onnxc_schedule::schedule(&graph, onnxc_schedule::Options::default()).unwrap();
-    let target =
-        onnxc_machine::target::Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), None).unwrap();
+    let core =
+        onnxc_machine::target::Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), None).unwrap().core;
     let kernels = program.groups.values().map(|group| {
-        let mut kernel = loops::lower::lower(&graph, group, "kernel", &target).unwrap();
+        let mut kernel = loops::lower::lower(&graph, group, "kernel", &core).unwrap();
         math::expand(&mut kernel);
         kernel
     });

@@ -9,7 +9,7 @@ use super::{Varying, collect_bound};
 use crate::{Access, Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt, Term, Var, visit};
 use onnxc_ir::graph::{DType, Dim};
 use onnxc_ir::scalar::CompareFn;
-use onnxc_machine::target::{Goal, Target};
+use onnxc_machine::target::{Core, Goal};
 use onnxc_tuning::map as tuning;
 use std::collections::HashSet;
 
@@ -37,7 +37,7 @@ struct Piece {
 
 impl Nest {
     /// The nest as statements that turn squares; `None` where it transposes nothing, or gains nothing.
-    pub(super) fn in_squares(&self, kernel: &mut Kernel, target: &Target, goal: Goal) -> Option<Vec<Stmt>> {
+    pub(super) fn in_squares(&self, kernel: &mut Kernel, core: &Core, goal: Goal) -> Option<Vec<Stmt>> {
         let (inner, outer) = self.axes.split_last()?;
         if goal != Goal::Speed || outer.is_empty() || inner.kind != LoopKind::Serial {
             return None;
@@ -51,7 +51,7 @@ impl Nest {
         let at = outer.iter().position(along)?;
         let widest = strided.iter().map(|(buf, _)| kernel.buffers[*buf].dtype.size()).max()?;
         let side = tuning::square(widest, outer[at].extent.as_const(), inner.extent.as_const())?;
-        let reads_vectors = strided.iter().all(|(buf, _)| target.lanes_of(kernel.buffers[*buf].dtype) > 1);
+        let reads_vectors = strided.iter().all(|(buf, _)| core.lanes_of(kernel.buffers[*buf].dtype) > 1);
         if !reads_vectors || !self.stays_in_any_order(&[outer[at].var, inner.var]) {
             return None;
         }
@@ -66,7 +66,7 @@ impl Nest {
                 Operand { buf, index, square }
             })
             .collect();
-        let squares = Squares { nest: self, operands, side, at, target, goal };
+        let squares = Squares { nest: self, operands, side, at, core, goal };
         Some(squares.loops(kernel))
     }
 
@@ -138,7 +138,7 @@ struct Squares<'a> {
     side: usize,
     /// The axis along which the operands lie in memory.
     at: usize,
-    target: &'a Target,
+    core: &'a Core,
     goal: Goal,
 }
 
@@ -241,7 +241,7 @@ impl Squares<'_> {
         let axis =
             |var: Var, piece: &Piece| Axis { var, extent: piece.length.clone(), kind: LoopKind::Serial };
         let nest = Nest { axes: vec![axis(y, row), axis(x, column)], body };
-        stmts.extend(if turned { nest.vectorize(kernel, self.target, self.goal) } else { nest.into_stmts() });
+        stmts.extend(if turned { nest.vectorize(kernel, self.core, self.goal) } else { nest.into_stmts() });
         stmts
     }
 
@@ -255,7 +255,7 @@ impl Squares<'_> {
         let from = from.substitute(self.inner().var, &column.start.add(&Index::var(y)));
         let value = Expr::Load { buf: operand.buf, index: from };
         let copy = vec![Stmt::Store { buf: rows, index: place(y, x), value }];
-        let lanes = vector_lanes(kernel, self.target, x, &copy);
+        let lanes = vector_lanes(kernel, self.core, x, &copy);
         let copy = match fills_vectors(&row.length, lanes) {
             true => split_vector(kernel, x, &row.length, lanes, lanes, &copy),
             false => over(Some(&(x, row.length.clone())), LoopKind::Serial, copy),

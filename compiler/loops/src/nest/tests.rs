@@ -102,7 +102,7 @@ fn fuse_joins_what_counts_as_one() {
 
 #[test]
 fn vectorize_leaves_a_tail_and_hoists() {
-    let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), Some("x86-64-v3")).unwrap();
+    let core = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), Some("x86-64-v3")).unwrap().core;
     for (extent, stmt, vectors) in [
         (11, "b1[i0*11 + i1] = (b0[i0*11 + i1] * exp(b0[i0]))", true),
         (12, "b1[i0*12 + i1] = b0[i0*12 + i1]", true),
@@ -117,7 +117,7 @@ fn vectorize_leaves_a_tail_and_hoists() {
         ));
         let mut after = before.clone();
         let nest = Nest::of(after.body.pop().unwrap());
-        after.body = nest.vectorize(&mut after, &target, Goal::Speed);
+        after.body = nest.vectorize(&mut after, &core, Goal::Speed);
         assert_eq!(run(&before), run(&after), "{after}");
         let mut found = false;
         crate::visit::stmts(&after.body, &mut |stmt| {
@@ -131,7 +131,7 @@ fn vectorize_leaves_a_tail_and_hoists() {
 #[test]
 fn divisions_split_loops() {
     let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), Some("x86-64-v4")).unwrap();
-    let target = target.leaf().unwrap();
+    let core = target.leaf().unwrap();
     // (statement, extents of the loops that are left)
     for (stmt, loops) in [
         ("b1[i1] = b0[floordiv(i1, 16)*16 + mod(i1, 16)]", vec![6, 16]),
@@ -149,7 +149,7 @@ fn divisions_split_loops() {
         let mut left = Vec::new();
         let same = agrees(&body, |kernel, nest| {
             let mut extents = nest.axes.iter().map(|axis| (axis.var, axis.extent.clone())).collect();
-            nest.split_divisions(kernel, &target, &mut extents);
+            nest.split_divisions(kernel, &core, &mut extents);
             left = nest.axes.iter().map(|axis| axis.extent.as_const().unwrap()).collect();
             Some(())
         });
@@ -161,13 +161,13 @@ fn divisions_split_loops() {
 #[test]
 fn rests_and_short_loops_run_in_narrower_vectors() {
     let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), Some("x86-64-v4")).unwrap();
-    let target = target.leaf().unwrap();
+    let core = target.leaf().unwrap();
     for (extent, widths) in [(3, vec![]), (4, vec![4]), (7, vec![4]), (12, vec![8, 4]), (30, vec![16, 8, 4])]
     {
         let before = kernel(&format!("  for i0 in 0..{extent} {{\n    b1[i0] = b0[i0 + 1]\n  }}\n"));
         let mut after = before.clone();
         let nest = Nest::of(after.body.pop().unwrap());
-        after.body = nest.vectorize(&mut after, &target, Goal::Size);
+        after.body = nest.vectorize(&mut after, &core, Goal::Size);
         assert_eq!(run(&before), run(&after), "{after}");
         let mut found = vec![];
         crate::visit::stmts(&after.body, &mut |stmt| {
@@ -182,7 +182,7 @@ fn rests_and_short_loops_run_in_narrower_vectors() {
 /// A short loop without vectors is written out, but not in small code, nor where threads share it.
 #[test]
 fn short_loops_are_written_out() {
-    let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), Some("x86-64-v3")).unwrap();
+    let core = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), Some("x86-64-v3")).unwrap().core;
     for (extent, goal, kind, wanted) in [
         (3, Goal::Speed, "", LoopKind::Unrolled),
         (4, Goal::Speed, "", LoopKind::Unrolled),
@@ -194,7 +194,7 @@ fn short_loops_are_written_out() {
         let before = kernel(&format!("  for i0 in 0..{extent}{kind} {{\n    b1[i0*2] = b0[i0*7]\n  }}\n"));
         let mut after = before.clone();
         let nest = Nest::of(after.body.pop().unwrap());
-        after.body = nest.vectorize(&mut after, &target, goal);
+        after.body = nest.vectorize(&mut after, &core, goal);
         assert_eq!(run(&before), run(&after), "{after}");
         let [crate::Stmt::For { kind, .. }] = after.body[..] else { panic!("{after}") };
         assert_eq!(kind, wanted, "{after}");

@@ -7,7 +7,7 @@ mod level;
 use target_lexicon::{BinaryFormat, OperatingSystem, Triple};
 
 use self::level::{BF16_CONVERSIONS, DOT_PRODUCTS, Requirement};
-use super::{LevelCode, Target, internal, is_host, unknown_cpu};
+use super::{Core, LevelCode, Target, internal, is_host, unknown_cpu};
 use crate::vector::ir::Signs;
 use crate::vector::isa::{Convention, Isa};
 use onnxc_ir::error::Result;
@@ -140,9 +140,7 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
             has_bf16: has >= Bf16,
             ..Isa::NEON
         }),
-        l1_bytes: l1 << 10,
-        l2_bytes: l2 << 10,
-        l1_ways,
+        core: Core { l1_bytes: l1 << 10, l2_bytes: l2 << 10, l1_ways, ..Core::BASE },
         ..Target::base(triple, cpu)
     })
 }

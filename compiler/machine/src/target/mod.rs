@@ -1,25 +1,26 @@
-//! One value per target: triple, instruction set, vector width, register tile and cache sizes. Adding a
-//! target touches this folder. Beyond it only object formats and linkers know architectures.
+//! One value per target: triple, processor and the levels above it. What code is lowered for is a [`Core`]: vectors, registers
+//! and caches, as Cranelift or leaf kernels have them. Adding a target touches this folder. Beyond it only object formats and linkers know architectures.
 
 mod aarch64;
+mod core;
 mod riscv64;
 mod s390x;
 mod source;
 mod x86_64;
 
+pub use core::Core;
 pub use target_lexicon::Endianness;
 use target_lexicon::{
     Aarch64Architecture, Architecture, BinaryFormat, Environment, OperatingSystem, PointerWidth,
     Riscv64Architecture, Triple,
 };
 
-use crate::vector::ir::{Lanes, Op, Signs};
+use crate::vector::ir::Signs;
 use crate::vector::isa::Isa;
 use onnxc_ir::error::{Error, Kind, Result, Stage, without};
-use onnxc_ir::graph::DType;
 use onnxc_ir::words::did_you_mean;
 
-/// Everything that lowering and code generation may know about a machine.
+/// What an object is made for: a processor, as Cranelift and as leaf kernels see it, and better ones.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub triple: Triple,
@@ -34,23 +35,14 @@ pub struct Target {
     pub baseline: &'static [&'static str],
     /// Whether C's calling convention extends integers to whole registers, which functions may then rely on.
     pub extends_integers: bool,
-    /// Bytes of the vectors that code is lowered for: at first those of Cranelift.
-    pub vector_bytes: usize,
     /// What Cranelift has for it.
     pub narrow: Isa,
     /// What leaf kernels have, where the target has those.
     pub wide: Option<Isa>,
-    /// Whether this is the machine as leaf kernels see it ([`Target::leaf`]).
-    pub is_leaf: bool,
     /// Whether C is written for it, not machine code: what compiles that has every operation at any width.
     pub is_source: bool,
-    /// Registers of those vectors.
-    pub vector_registers: usize,
-    /// Bytes of the first and second level data caches of one core.
-    pub l1_bytes: usize,
-    pub l2_bytes: usize,
-    /// Ways of the first-level cache: lines at one place modulo its size divided by this that it holds at once.
-    pub l1_ways: usize,
+    /// What kernels are lowered for that Cranelift compiles, or a C compiler. Leaf kernels are for [`Target::leaf`].
+    pub core: Core,
 }
 
 /// The function that finds out what levels of a target a processor is good for.
@@ -96,15 +88,10 @@ impl Target {
             features: vec![],
             baseline: &[],
             extends_integers: false,
-            vector_bytes: 16,
             narrow: Isa::CRANELIFT,
             wide: None,
-            is_leaf: false,
             is_source: false,
-            vector_registers: 32,
-            l1_bytes: 0,
-            l2_bytes: 0,
-            l1_ways: 1,
+            core: Core::BASE,
         }
     }
 
@@ -134,24 +121,6 @@ impl Target {
     /// The target of the machine that the compiler runs on.
     pub fn host() -> Result<Target> {
         Target::new(Triple::host(), Some("native"))
-    }
-
-    /// Lanes of a vector of elements of `size` bytes, 1 without vectors.
-    pub fn lanes(&self, size: usize) -> usize {
-        (self.vector_bytes / size).max(1)
-    }
-
-    /// Lanes of a vector of elements of a type, 1 where vectors of it are not worth it. Floats of 16 bits are in lanes of 32, as in
-    /// leaf kernels all elements of less than 32 bits are.
-    pub fn lanes_of(&self, dtype: DType) -> usize {
-        use DType::*;
-        match dtype {
-            F32 | I32 | F64 => self.lanes(dtype.size()),
-            F16 | BF16 => self.lanes(4),
-            I64 if self.is_leaf => self.lanes(8),
-            I8 | U8 | I16 | U16 if self.is_leaf => self.lanes(4),
-            _ => 1,
-        }
     }
 
     /// Byte order of numbers in memory.
@@ -208,47 +177,20 @@ impl Target {
     /// tiles, which multiply bytes far faster. Transformed weights of 16 bits would be of use to some levels only.
     pub fn multiplies_pairs(&self) -> bool {
         let tiles = self.levels().any(Target::has_tiles);
-        self.levels().any(Target::adds_pair_products) && !tiles && !self.is_for_many()
+        self.levels().filter_map(|level| level.wide).any(Isa::adds_pair_products)
+            && !tiles
+            && !self.is_for_many()
     }
 
-    /// Whether leaf kernels have bytes from four places as one lane by few instructions, and products of such lanes.
-    pub fn joins_bytes(&self) -> bool {
-        let wide = self.wide.filter(|isa| isa.dot == Some(Signs::UNSIGNED_SIGNED));
-        wide.is_some_and(|isa| isa.has(Op::Interleave(Lanes::X16)))
-    }
-
-    /// Whether those of all levels do, so that graphs are made for it.
+    /// Whether leaf kernels of all levels join bytes, so that graphs are made for it; see [`Isa::joins_bytes`].
     pub fn joins_bytes_everywhere(&self) -> bool {
-        self.levels().all(Target::joins_bytes)
-    }
-
-    /// Whether leaf kernels have products of bytes as an instruction each.
-    pub fn has_byte_products(&self) -> bool {
-        self.is_leaf && self.wide.is_some_and(|isa| isa.dot.is_some())
-    }
-
-    /// Whether leaf kernels have products of pairs of 16 bits as an instruction each, which adds them to a sum.
-    pub fn has_pair_products(&self) -> bool {
-        self.is_leaf && self.adds_pair_products()
-    }
-
-    /// Whether leaf kernels have products of pairs of bf16 as an instruction each.
-    pub fn has_bf16_products(&self) -> bool {
-        self.is_leaf && self.adds_bf16_products()
-    }
-
-    fn adds_bf16_products(&self) -> bool {
-        self.wide.is_some_and(|isa| isa.has(Op::DotBf16(Lanes::X4)))
+        self.levels().all(|level| level.wide.is_some_and(Isa::joins_bytes))
     }
 
     /// Whether graphs are made for products of pairs of bf16: those of the least level with leaf kernels, which all levels read
     /// the panels of.
     pub fn multiplies_bf16(&self) -> bool {
-        self.levels().find(|level| level.wide.is_some()).is_some_and(Target::adds_bf16_products)
-    }
-
-    fn adds_pair_products(&self) -> bool {
-        self.wide.is_some_and(|isa| isa.has(Op::AddDotPairs(Lanes::X4)))
+        self.whole_panel_isa().is_some_and(Isa::adds_bf16_products)
     }
 
     /// Whether every processor that is good for this level is good for the other one.
@@ -283,21 +225,6 @@ impl Target {
         has(self) != has(before)
     }
 
-    /// Whether leaf kernels have products by one lane of a vector.
-    pub fn has_element_products(&self) -> bool {
-        self.is_leaf && self.wide.is_some_and(|isa| isa.has_element_products)
-    }
-
-    /// Whether operations of leaf kernels have no operands in memory.
-    pub fn loads_apart(&self) -> bool {
-        self.is_leaf && self.wide.is_some_and(|isa| isa.loads_apart)
-    }
-
-    /// Whether leaf kernels add up products of halves of lanes.
-    pub fn has_half_products(&self) -> bool {
-        self.is_leaf && self.wide.is_some_and(|isa| isa.has_half_products)
-    }
-
     /// Whether leaf kernels have tiles for products of bytes.
     pub fn has_tiles(&self) -> bool {
         self.wide.is_some_and(|isa| isa.has_tiles)
@@ -317,13 +244,13 @@ impl Target {
 
     /// Bits of the widest vectors, of leaf kernels where there are any.
     fn widest_bits(&self) -> usize {
-        8 * self.leaf_bytes().unwrap_or(self.vector_bytes)
+        8 * self.leaf_bytes().unwrap_or(self.core.vector_bytes)
     }
 
     /// The same machine with vectors of at most `bits` bits, without the upgrades that have wider ones. Errors of
     /// kind `Usage`: a width that no level has.
     pub fn with_vector_width(mut self, bits: usize) -> Result<Target> {
-        let narrow = 8 * self.vector_bytes;
+        let narrow = 8 * self.core.vector_bytes;
         if !self.narrow.has_vectors() {
             return Err(usage(format!("`{}` has no vectors, of {bits} bits or others", self.cpu)));
         }
@@ -378,10 +305,9 @@ impl Target {
         self.wide.map(|isa| isa.vector_bytes)
     }
 
-    /// The same machine as leaf kernels see it.
-    pub fn leaf(&self) -> Option<Target> {
-        let Isa { vector_bytes, vector_registers, .. } = self.wide?;
-        Some(Target { vector_bytes, vector_registers, is_leaf: true, upgrades: vec![], ..self.clone() })
+    /// The machine as leaf kernels see it.
+    pub fn leaf(&self) -> Option<Core> {
+        self.wide.map(|isa| self.core.with(isa))
     }
 
     /// The same machine without leaf kernels and upgrades: Cranelift makes all of its code.
@@ -401,9 +327,7 @@ impl Target {
             features: vec![],
             narrow,
             wide: wide.or(narrow.has_vectors().then_some(narrow)),
-            vector_bytes: isa.vector_bytes,
-            vector_registers: isa.vector_registers,
-            is_leaf: isa.has_vectors(),
+            core: Core { wide: isa.has_vectors().then_some(isa), ..self.core.with(isa) },
             is_source: true,
             ..self
         }
@@ -640,7 +564,7 @@ mod tests {
             let target = Target::new(triple(text), None).unwrap();
             assert_eq!(target.cpu, "x86-64");
             assert!(target.features.is_empty() && !target.narrow.has_fma);
-            assert_eq!(target.lanes(4), 4);
+            assert_eq!(target.core.lanes(4), 4);
             let v3 = &target.upgrades[0];
             assert_eq!(v3.cpu, "x86-64-v3");
             assert!(v3.narrow.has_fma && v3.upgrades.is_empty());
@@ -670,7 +594,7 @@ mod tests {
         let mac = Target::new(triple("aarch64-apple-darwin"), None).unwrap();
         assert_eq!((mac.cpu.as_str(), mac.dot()), ("apple-m1", Some(Signs::SIGNED)));
         let named = Target::new(triple("aarch64-unknown-linux-gnu"), Some("neoverse-n1")).unwrap();
-        assert_eq!(named.leaf().unwrap().dot(), Some(Signs::SIGNED));
+        assert_eq!(named.leaf().unwrap().wide.unwrap().dot, Some(Signs::SIGNED));
         assert!(named.with_vector_width(128).unwrap().leaf().is_some());
         // Armv8.3, without what Armv8.4 requires.
         let a12 = Target::new(triple("aarch64-unknown-linux-gnu"), Some("apple-a12")).unwrap();
@@ -692,7 +616,7 @@ mod tests {
             let leaf = target(cpu).with_vector_width(128).unwrap().leaf().unwrap();
             assert_eq!((leaf.lanes(4), leaf.vector_registers), (4, 32), "{cpu}");
             assert!(target(cpu).with_vector_width(512).is_ok() && target(cpu).with_vector_width(64).is_err());
-            assert_eq!(target(cpu).vector_registers, 16, "Cranelift's have a VEX prefix");
+            assert_eq!(target(cpu).core.vector_registers, 16, "Cranelift's have a VEX prefix");
         }
         let error = target("x86-64-v2").with_vector_width(256).unwrap_err();
         assert_eq!(error.message, "`x86-64-v2` has vectors of 128 bits, not of 256");
@@ -735,8 +659,8 @@ mod tests {
     fn widths_are_those_of_vectors() {
         // RISC-V has vectors with V only.
         let riscv = |cpu| Target::new(triple("riscv64gc-unknown-linux-gnu"), cpu).unwrap();
-        assert_eq!([4, 8, 1].map(|size| riscv(None).lanes(size)), [1, 1, 4]);
-        assert_eq!([4, 8].map(|size| riscv(Some("rv64gcv")).lanes(size)), [4, 2]);
+        assert_eq!([4, 8, 1].map(|size| riscv(None).core.lanes(size)), [1, 1, 4]);
+        assert_eq!([4, 8].map(|size| riscv(Some("rv64gcv")).core.lanes(size)), [4, 2]);
         assert!(riscv(Some("rv64gcv")).with_vector_width(128).is_ok());
         let error = riscv(None).with_vector_width(128).unwrap_err();
         assert_eq!(error.message, "`generic-rv64` has no vectors, of 128 bits or others");
@@ -808,16 +732,16 @@ mod tests {
             let target = Target::parse(text, None).unwrap();
             assert!(target.is_source_only() && target.upgrades.is_empty(), "{text}");
             let target = target.for_source();
-            assert_eq!((target.cpu.as_str(), target.vector_bytes), (cpu, bytes), "{text}");
-            assert!(target.is_source && target.is_leaf == (bytes > 4), "{text}");
+            assert_eq!((target.cpu.as_str(), target.core.vector_bytes), (cpu, bytes), "{text}");
+            assert!(target.is_source && target.core.is_leaf() == (bytes > 4), "{text}");
         }
         let plain = |text: &str| Target::parse(text, None).unwrap().for_source();
         let x86 = plain("x86_64-unknown-linux-gnu");
-        assert_eq!((x86.vector_bytes, x86.dot(), x86.has_tiles()), (32, None, false));
+        assert_eq!((x86.core.vector_bytes, x86.dot(), x86.has_tiles()), (32, None, false));
         assert!(!x86.is_source_only() && x86.levels().count() == 1);
-        assert_eq!(plain("x86_64-pc-windows-msvc").vector_bytes, 4, "its compiler has no vectors");
+        assert_eq!(plain("x86_64-pc-windows-msvc").core.vector_bytes, 4, "its compiler has no vectors");
         let v4 = Target::parse("x86_64-unknown-linux-gnu", Some("sapphirerapids")).unwrap().for_source();
-        assert_eq!((v4.vector_bytes, v4.dot(), v4.multiplies_bf16()), (64, None, false));
+        assert_eq!((v4.core.vector_bytes, v4.dot(), v4.multiplies_bf16()), (64, None, false));
         let error = Target::parse("thumbv7em-none-eabi", Some("z80")).unwrap_err();
         assert!(error.message.contains("cortex-m7"), "{error}");
     }

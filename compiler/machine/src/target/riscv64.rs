@@ -5,7 +5,7 @@
 
 use target_lexicon::Triple;
 
-use super::{Target, is_host, unknown_cpu};
+use super::{Core, Target, is_host, unknown_cpu};
 use crate::vector::isa::Isa;
 use onnxc_ir::error::Result;
 
@@ -56,23 +56,26 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
     let known = CPUS.iter().find(|row| row.0 == name);
     let &(_, extensions, l1, l1_ways, l2) = known.ok_or_else(|| unknown_cpu(cpu, &triple, &names()))?;
     let features = [BASELINE_FEATURES, &extensions.concat()].concat();
-    let machine = if features.contains(&"has_v") { Isa::CRANELIFT } else { Isa::SCALAR };
+    let vectors = if features.contains(&"has_v") { Isa::CRANELIFT } else { Isa::SCALAR };
     Ok(Target {
         features,
         baseline: BASELINE_FEATURES,
         extends_integers: true,
-        vector_bytes: machine.vector_bytes,
         narrow: Isa {
             vector_registers: 32,
             has_fma: true,
             has_rounding: true,
             has_nan_extremes: true,
             has_byte_shuffle: true,
-            ..machine
+            ..vectors
         },
-        l1_bytes: l1 << 10,
-        l2_bytes: l2 << 10,
-        l1_ways,
+        core: Core {
+            vector_bytes: vectors.vector_bytes,
+            l1_bytes: l1 << 10,
+            l2_bytes: l2 << 10,
+            l1_ways,
+            ..Core::BASE
+        },
         ..Target::base(triple, cpu)
     })
 }

@@ -2,7 +2,7 @@
 
 use target_lexicon::Triple;
 
-use super::{Target, is_host, unknown_cpu};
+use super::{Core, Target, is_host, unknown_cpu};
 use crate::vector::isa::Isa;
 use onnxc_ir::error::Result;
 
@@ -46,9 +46,7 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
             is_big_endian: true,
             ..Isa::CRANELIFT
         },
-        l1_bytes: 128 << 10,
-        l2_bytes: l2 << 20,
-        l1_ways: 8,
+        core: Core { l1_bytes: 128 << 10, l2_bytes: l2 << 20, l1_ways: 8, ..Core::BASE },
         ..Target::base(triple, cpu)
     })
 }

@@ -4,7 +4,7 @@
 
 use target_lexicon::{Architecture, ArmArchitecture, Riscv32Architecture, Triple};
 
-use super::{Target, unknown_cpu};
+use super::{Core, Target, unknown_cpu};
 use crate::vector::isa::Isa;
 use onnxc_ir::error::Result;
 
@@ -70,13 +70,16 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         row.ok_or_else(|| unknown_cpu(mcpu.unwrap_or_default(), &triple, &names(&triple)))?;
     let narrow = Isa { vector_bytes, vector_registers: registers, ..Isa::SCALAR };
     Ok(Target {
-        vector_bytes,
         narrow,
         is_source: true,
-        vector_registers: registers,
-        l1_bytes: l1 << 10,
-        l2_bytes: l2 << 10,
-        l1_ways: 4,
+        core: Core {
+            vector_bytes,
+            vector_registers: registers,
+            wide: None,
+            l1_bytes: l1 << 10,
+            l2_bytes: l2 << 10,
+            l1_ways: 4,
+        },
         ..Target::base(triple, cpu)
     })
 }

@@ -8,7 +8,7 @@ mod cpuid;
 use target_lexicon::{CallingConvention, OperatingSystem, Triple};
 
 use self::caches::Caches;
-use super::{LevelCode, Target, code_triple, internal, is_host, unknown_cpu};
+use super::{Core, LevelCode, Target, code_triple, internal, is_host, unknown_cpu};
 use crate::vector::ir::Signs;
 use crate::vector::isa::{Convention, Isa};
 use onnxc_ir::error::Result;
@@ -295,10 +295,7 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         features,
         narrow,
         wide: has_leaves.then_some(wide),
-        vector_registers: 16,
-        l1_bytes,
-        l2_bytes,
-        l1_ways,
+        core: Core { vector_registers: 16, l1_bytes, l2_bytes, l1_ways, ..Core::BASE },
         ..Target::base(triple, cpu)
     })
 }

@@ -181,6 +181,21 @@ impl Isa {
         is_big_endian: false,
     };
 
+    /// Whether bytes from four places are one lane by few instructions, and there are products of such lanes.
+    pub fn joins_bytes(self) -> bool {
+        self.dot == Some(Signs::UNSIGNED_SIGNED) && self.has(Op::Interleave(Lanes::X16))
+    }
+
+    /// Whether one instruction multiplies pairs of 16 bits and adds them to a sum.
+    pub fn adds_pair_products(self) -> bool {
+        self.has(Op::AddDotPairs(Lanes::X4))
+    }
+
+    /// Whether one instruction multiplies pairs of bf16 and adds them to a sum.
+    pub fn adds_bf16_products(self) -> bool {
+        self.has(Op::DotBf16(Lanes::X4))
+    }
+
     /// The same machine with tiles.
     pub fn with_tiles(self) -> Isa {
         Isa { has_tiles: true, ..self }

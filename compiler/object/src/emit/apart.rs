@@ -12,7 +12,7 @@ use onnxc_runtime_support::sha256::Sha256;
 use onnxc_runtime_support::weights::{HEADER_BYTES, Writer};
 use target_lexicon::Endianness;
 
-use crate::emit::weights::{self, Part, io_error};
+use crate::emit::weights::{self, ConstantsPart, io_error};
 use crate::host::lower::layout::{Plan, WeightSource};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::print::structure;
@@ -116,7 +116,7 @@ pub struct WeightsFile {
     /// Bytes that runs need.
     pub bytes: u64,
     order: Endianness,
-    parts: Vec<Part>,
+    parts: Vec<ConstantsPart>,
 }
 
 impl WeightsFile {
@@ -130,7 +130,7 @@ impl WeightsFile {
         let mut bytes = 0;
         let parts = programs.into_iter().filter_map(apart).map(|(graph, apart)| {
             bytes = apart.bytes;
-            Part { graph, weights: apart.weights }
+            ConstantsPart { graph, weights: apart.weights }
         });
         let parts = parts.collect();
         WeightsFile {

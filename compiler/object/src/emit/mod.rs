@@ -99,7 +99,7 @@ pub struct Artifact {
     /// The weights that are apart.
     pub weights_file: Option<WeightsFile>,
     object: object::Finished,
-    weights: Vec<weights::Part>,
+    weights: Vec<weights::ConstantsPart>,
 }
 
 impl Artifact {
@@ -298,7 +298,7 @@ pub fn emit(programs: &[Source<'_>], target: &Target, options: &Options) -> Resu
     let (header, needs_allocator) = interface(programs, &all);
     // Profiles are of the model's own program.
     let steps = std::mem::take(&mut all[0].steps);
-    let part = |(source, lowered): (&Source<'_>, &mut Lowered<'_>)| weights::Part {
+    let part = |(source, lowered): (&Source<'_>, &mut Lowered<'_>)| weights::ConstantsPart {
         graph: source.graph.clone(),
         weights: std::mem::take(&mut lowered.plan.weights),
     };

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use target_lexicon::Endianness;
 
 use crate::emit::apart::WeightsFile;
-use crate::emit::weights::{self, Part};
+use crate::emit::weights::{self, ConstantsPart};
 use crate::emit::{Options, Source, descriptor, interface, lower_all, run_symbol};
 use crate::host::StepInfo;
 use crate::host::ir::{FunctionKind, Program};
@@ -36,7 +36,7 @@ pub struct Outline<'g> {
     pub weights_file: Option<WeightsFile>,
     /// Where it does not depend on the inputs.
     pub workspace_bytes: Option<i64>,
-    weights: Vec<Part>,
+    weights: Vec<ConstantsPart>,
 }
 
 /// One program of a model.
@@ -100,7 +100,8 @@ pub fn outline<'g>(programs: &[Source<'g>], order: Endianness, options: &Options
                 public.insert(FunctionKind::StateReset, named("state_reset"));
             }
         }
-        weights.push(Part { graph: source.graph.clone(), weights: std::mem::take(&mut plan.weights) });
+        weights
+            .push(ConstantsPart { graph: source.graph.clone(), weights: std::mem::take(&mut plan.weights) });
         plans.push((source.graph.clone(), plan));
         outlined.push(Outlined { host, kernels, description, links, public });
     }

@@ -21,12 +21,12 @@ use onnxc_ir::graph::{DType, Graph, NodeId};
 use onnxc_ir::interp;
 
 /// The constants of one program, or those that lie apart.
-pub(super) struct Part {
+pub(super) struct ConstantsPart {
     pub graph: Arc<Graph>,
     pub weights: Vec<Weight>,
 }
 
-pub(super) fn write(finished: Finished, parts: &[Part], out: &mut dyn Write) -> Result<()> {
+pub(super) fn write(finished: Finished, parts: &[ConstantsPart], out: &mut dyn Write) -> Result<()> {
     let Finished { object, order, weights: section, .. } = finished;
     let placeholder = match section {
         Some((_, bytes)) => Some(map(bytes)?),
@@ -91,7 +91,7 @@ pub struct Constant {
 }
 
 /// The constants of all programs, in the order of their offsets.
-pub(super) fn constants(parts: &[Part]) -> Result<Vec<Constant>> {
+pub(super) fn constants(parts: &[ConstantsPart]) -> Result<Vec<Constant>> {
     let mut constants = vec![];
     for part in parts {
         for weight in &part.weights {
@@ -111,7 +111,7 @@ pub(super) fn constants(parts: &[Part]) -> Result<Vec<Constant>> {
 }
 
 /// Evaluates the constants of all programs, one at a time: their bytes, with numbers little-endian.
-pub(super) fn each(parts: &[Part], visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+pub(super) fn each(parts: &[ConstantsPart], visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
     for part in parts {
         for weight in &part.weights {
             let (data, _) = Contents::data(&part.graph, weight)?.into_parts();
@@ -127,7 +127,7 @@ pub(super) fn each(parts: &[Part], visit: &mut dyn FnMut(&[u8]) -> Result<()>) -
 
 /// Evaluates the constants of all programs, one at a time: their offsets, and their bytes in this order.
 pub(super) fn each_in_order(
-    parts: &[Part],
+    parts: &[ConstantsPart],
     order: Endianness,
     visit: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<()> {

@@ -1,4 +1,4 @@
-use crate::node_case::{Case, Part, close, computes_parts, elements, ramp};
+use crate::node_case::{Case, ComplexPart, close, computes_parts, elements, ramp};
 use onnxc_ir::graph::{Dim, Op};
 
 /// "length_resized > 1 ? (x_resized + 0.5) / scale - 0.5 : 0": a single element is at 0, where `asymmetric` has it.
@@ -449,10 +449,10 @@ fn scales_that_are_formulas_give_the_products_of_f32() {
 fn complex_numbers_are_resampled_by_parts() {
     for mode in ["nearest", "linear", "cubic"] {
         for coordinates in ["half_pixel", "tf_crop_and_resize"] {
-            let case = |case: Case, part: Part| {
+            let case = |case: Case, part: ComplexPart| {
                 let case = case.constant::<f32>(&[4], &[0.0, -0.5, 1.0, 0.8]);
                 let case = case.constant::<f32>(&[2], &[1.0, 1.6]).str("mode", mode);
-                let outside = if part == Part::Imaginary { 0.0 } else { 7.0 };
+                let outside = if part == ComplexPart::Imaginary { 0.0 } else { 7.0 };
                 case.str("coordinate_transformation_mode", coordinates).float("extrapolation_value", outside)
             };
             computes_parts(&[2, 5], case, "Resize", 13);

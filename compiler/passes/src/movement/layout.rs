@@ -21,7 +21,7 @@ const TYPICAL_DIM: i64 = 32;
 
 /// A tensor that holds a value in some layout.
 #[derive(Clone)]
-struct Form {
+struct Moved {
     layout: Layout,
     base: ValueId,
 }
@@ -153,18 +153,18 @@ pub(super) fn assign(graph: &mut Graph) -> Result<()> {
 struct Walk<'g> {
     graph: &'g mut Graph,
     /// Tensors that hold each value that does not (only) hold itself; the first is how it was computed.
-    forms: HashMap<ValueId, Vec<Form>>,
+    forms: HashMap<ValueId, Vec<Moved>>,
     wants: Wants,
 }
 
 impl Walk<'_> {
-    fn forms(&self, value: ValueId) -> Vec<Form> {
-        let own = || vec![Form { layout: identity(self.graph.ty(value).rank()), base: value }];
+    fn forms(&self, value: ValueId) -> Vec<Moved> {
+        let own = || vec![Moved { layout: identity(self.graph.ty(value).rank()), base: value }];
         self.forms.get(&value).cloned().unwrap_or_else(own)
     }
 
     /// The forms of a value with leading axes of size 1 up to `layout.len()`, and its shape then.
-    fn extended(&self, value: ValueId, layout: &[usize]) -> (Vec<Form>, Vec<Dim>) {
+    fn extended(&self, value: ValueId, layout: &[usize]) -> (Vec<Moved>, Vec<Dim>) {
         let ty = self.graph.ty(value);
         let mut shape = vec![Dim::ONE; layout.len() - ty.rank()];
         shape.extend_from_slice(&ty.shape);
@@ -180,7 +180,7 @@ impl Walk<'_> {
         }
         let (forms, shape) = self.extended(value, layout);
         let bytes = bytes(self.graph.ty(value));
-        let cost = |form: &Form| {
+        let cost = |form: &Moved| {
             let perm = between(&form.layout, layout);
             transpose_weight(&base_shape(&shape, &form.layout), &perm, bytes)
         };
@@ -222,7 +222,7 @@ impl Walk<'_> {
         }
         let base = b.reshape(base, wanted)?;
         self.forms.insert(value, forms);
-        let form = Form { layout: layout.to_vec(), base };
+        let form = Moved { layout: layout.to_vec(), base };
         self.forms.get_mut(&value).expect("just inserted").push(form);
         Ok(base)
     }
@@ -329,7 +329,7 @@ impl Walk<'_> {
         if self.graph.values[base].name.is_empty() {
             self.graph.values[base].name = self.graph.values[output].name.clone();
         }
-        self.forms.insert(output, vec![Form { layout: layout.to_vec(), base }]);
+        self.forms.insert(output, vec![Moved { layout: layout.to_vec(), base }]);
         Ok(true)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Plan, consistent, fault};
+use super::{CheckedPlan, consistent, fault};
 use crate::{ALIGN, BlockId, Group, GroupId, Program, Scratch, Step, Storage, handed, handed_by_bodies};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{Dim, Graph, NodeId, Op, Sym, ValueId};
@@ -31,7 +31,7 @@ impl Range {
 }
 
 struct Replay<'a> {
-    plan: &'a Plan<'a>,
+    plan: &'a CheckedPlan<'a>,
     graph: &'a Graph,
     program: &'a Program,
     sizes: &'a dyn Fn(Sym) -> Option<i64>,
@@ -48,8 +48,8 @@ struct Replay<'a> {
 }
 
 /// Fails where a step reads what is not there, or writes what is still needed.
-pub(super) fn replay(plan: &Plan<'_>, sizes: &dyn Fn(Sym) -> Option<i64>) -> Result<()> {
-    let Plan { graph, program, .. } = *plan;
+pub(super) fn replay(plan: &CheckedPlan<'_>, sizes: &dyn Fn(Sym) -> Option<i64>) -> Result<()> {
+    let CheckedPlan { graph, program, .. } = *plan;
     if !consistent(graph, program, sizes) {
         return Ok(());
     }

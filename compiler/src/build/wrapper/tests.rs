@@ -33,7 +33,7 @@ fn has(text: &str, wanted: &[&str]) {
 fn static_shapes_are_arrays() {
     let shape = [Dim::from(1i64), Dim::from(8i64), Dim::from(8i64)];
     let graph = graph(&[], &[("image", ty(DType::F32, &shape), None), ("type", ty(DType::Bool, &[]), None)]);
-    let text = text(&graph, &[], "net_9", Some(128), Form::Plain).unwrap();
+    let text = text(&graph, &[], "net_9", Some(128), WrapperForm::Plain).unwrap();
     has(
         &text,
         &[
@@ -66,7 +66,7 @@ fn symbolic_shapes_are_slices_with_checked_sizes() {
             ("bias", ty(DType::I64, &[Dim::from(2i64)]), Some(bias)),
         ],
     );
-    let text = text(&graph, &[], "demo", None, Form::Plain).unwrap();
+    let text = text(&graph, &[], "demo", None, WrapperForm::Plain).unwrap();
     has(
         &text,
         &[
@@ -94,7 +94,7 @@ fn what_only_a_run_knows_is_a_vector() {
     let late = Builder::new(&mut graph, origin).input("late", found, None);
     graph.inputs.pop();
     graph.outputs.push(("late".into(), late));
-    let text = text(&graph, &[], "m", Some(0), Form::Plain).unwrap();
+    let text = text(&graph, &[], "m", Some(0), WrapperForm::Plain).unwrap();
     has(
         &text,
         &[
@@ -114,7 +114,7 @@ fn a_rank_that_only_a_run_knows_is_that_of_a_vector() {
     let mut graph = graph(&["rank"], &[("y", ty(DType::F32, &shape), None)]);
     let rank = Dim::sym(Sym::from_u32(0));
     graph.any_rank.insert(0, AnyRank { rank, least: 1 });
-    let text = text(&graph, &[], "m", Some(0), Form::Plain).unwrap();
+    let text = text(&graph, &[], "m", Some(0), WrapperForm::Plain).unwrap();
     has(
         &text,
         &[
@@ -133,14 +133,16 @@ fn what_rust_cannot_carry_is_unsupported() {
     // Only an input with a default has the symbol: nothing given by the caller decides it.
     let loose = Tensor::from_slice(&[2], &[1i64, 2]);
     let free = graph(&["n"], &[("x", ty(DType::I64, &[Dim::sym(Sym::from_u32(0))]), Some(loose))]);
-    assert!(text(&free, &[], "m", Some(0), Form::Plain).unwrap_err().message.contains("the sizes [n]"));
+    assert!(
+        text(&free, &[], "m", Some(0), WrapperForm::Plain).unwrap_err().message.contains("the sizes [n]")
+    );
 }
 
 #[test]
 fn without_std_all_is_static() {
     let shape = [Dim::from(1i64), Dim::from(8i64)];
     let seen = graph(&[], &[("image", ty(DType::F32, &shape), None)]);
-    let text_of = |graph: &Graph, workspace| text(graph, &[], "net", workspace, Form::Bare);
+    let text_of = |graph: &Graph, workspace| text(graph, &[], "net", workspace, WrapperForm::Bare);
     let text = text_of(&seen, Some(128)).unwrap();
     has(
         &text,
@@ -164,7 +166,7 @@ fn without_std_all_is_static() {
 #[test]
 fn threads_are_those_of_a_pool() {
     let seen = graph(&[], &[("x", ty(DType::F32, &[Dim::from(8i64)]), None)]);
-    let text = text(&seen, &[], "pool", Some(0), Form::Threads).unwrap();
+    let text = text(&seen, &[], "pool", Some(0), WrapperForm::Threads).unwrap();
     has(
         &text,
         &[
@@ -180,7 +182,7 @@ fn threads_are_those_of_a_pool() {
 fn what_trains_is_a_module_of_its_own() {
     let n = Dim::sym(Sym::from_u32(0));
     let graph = graph(&["n"], &[("x", ty(DType::F32, &[n]), None)]);
-    let text = text(&graph, &[("train_step_0", &graph)], "net", None, Form::Threads).unwrap();
+    let text = text(&graph, &[("train_step_0", &graph)], "net", None, WrapperForm::Threads).unwrap();
     has(
         &text,
         &[

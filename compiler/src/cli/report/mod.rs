@@ -29,7 +29,7 @@ pub(super) fn run(args: &ReportArgs) -> std::result::Result<(), Problems> {
     print_warnings(&loaded.warnings, &loaded.notes);
     let inputs = bench::inputs(&session, &loaded, &args.measure).map_err(one)?;
     let mut timing = bench::measure(&loaded, &inputs, &args.measure).map_err(one)?;
-    let peak = Peak::measure(timing.threads, options.target.l2_bytes);
+    let peak = Peak::measure(timing.threads, options.target.core.l2_bytes);
     let profiled = session.load(&crate::Options { profile: true, ..options.clone() })?;
     timing.nodes = bench::profile(&profiled, &inputs, &args.measure, &peak).map_err(one)?;
     drop(profiled);

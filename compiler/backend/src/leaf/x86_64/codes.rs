@@ -30,7 +30,7 @@ impl Codes {
 }
 
 /// An instruction and what is in its immediate byte, if it has one.
-pub(super) type Form = (Code, Option<u32>);
+pub(super) type CodeForm = (Code, Option<u32>);
 
 /// The instruction of a name, from the table for lanes of this width.
 macro_rules! code {
@@ -56,7 +56,7 @@ const ROUND_DOWN: u32 = 9;
 const ROUND_UP: u32 = 10;
 const ROUND_TRUNCATE: u32 = 11;
 
-pub(super) fn binary(op: Binary, isa: Isa, lanes: Lanes) -> Form {
+pub(super) fn binary(op: Binary, isa: Isa, lanes: Lanes) -> CodeForm {
     let code = match op {
         Binary::Add => code!(ADD, isa, lanes),
         Binary::Sub => code!(SUB, isa, lanes),
@@ -82,7 +82,7 @@ pub(super) fn binary(op: Binary, isa: Isa, lanes: Lanes) -> Form {
     (code, None)
 }
 
-pub(super) fn compare(op: Compare, isa: Isa, lanes: Lanes) -> Form {
+pub(super) fn compare(op: Compare, isa: Isa, lanes: Lanes) -> CodeForm {
     let predicate = match op {
         Compare::Eq => EQUAL_ORDERED_QUIET,
         Compare::Ne => NOT_EQUAL_UNORDERED_QUIET,
@@ -95,7 +95,7 @@ pub(super) fn compare(op: Compare, isa: Isa, lanes: Lanes) -> Form {
 }
 
 /// Of mask registers, or of vectors where masks are those.
-pub(super) fn logic(op: Logic, isa: Isa, lanes: Lanes) -> Form {
+pub(super) fn logic(op: Logic, isa: Isa, lanes: Lanes) -> CodeForm {
     let code = match (op, isa.evex()) {
         (Logic::And, true) => Code::VEX_Kandw_kr_kr_kr,
         (Logic::Or, true) => Code::VEX_Korw_kr_kr_kr,
@@ -134,9 +134,9 @@ pub(super) fn mask_of(lanes: Lanes) -> Code {
 /// How the operands of a unary operation are written.
 pub(super) enum UnaryForm {
     /// `dst, a|mem`
-    Two(Form),
+    Two(CodeForm),
     /// `dst, upper, a|mem`: a scalar, the lanes above it from `upper`.
-    Scalar(Form),
+    Scalar(CodeForm),
     /// `dst, a, count`
     Shift(Code, u32),
 }

@@ -29,7 +29,7 @@ pub(super) enum Slot {
 
 /// Kinds of models, distinguished by the inputs of their decoders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Form {
+pub(super) enum ModelForm {
     /// A decoder alone. Keys and values are one cache `[2, rows, heads, length, size]`.
     Tokens,
     /// A decoder behind an encoder of tokens. Caches are `[rows, heads, length, size]`, as with features.
@@ -38,27 +38,27 @@ pub(super) enum Form {
     Features,
 }
 
-impl Form {
+impl ModelForm {
     fn slots(self) -> &'static [(&'static str, Slot)] {
         match self {
-            Form::Tokens => &[
+            ModelForm::Tokens => &[
                 ("input_ids", Slot::Tokens),
                 ("position_ids", Slot::Positions),
                 ("attention_mask", Slot::Mask),
             ],
-            Form::Text => &[
+            ModelForm::Text => &[
                 ("input_ids", Slot::Tokens),
                 ("encoder_input_ids", Slot::EncoderTokens),
                 ("encoder_attention_mask", Slot::EncoderMask),
                 ("encoder_hidden_states", Slot::Hidden),
             ],
-            Form::Features => &[("input_ids", Slot::Tokens), ("encoder_hidden_states", Slot::Hidden)],
+            ModelForm::Features => &[("input_ids", Slot::Tokens), ("encoder_hidden_states", Slot::Hidden)],
         }
     }
 
     /// Axes of a cache.
     fn axes(self) -> usize {
-        if self == Form::Tokens { 5 } else { 4 }
+        if self == ModelForm::Tokens { 5 } else { 4 }
     }
 }
 
@@ -87,7 +87,12 @@ pub(super) struct Decoder {
 
 impl Decoder {
     /// The decoder that the attribute `what` holds.
-    pub(super) fn new(cx: &NodeCx<'_, '_>, what: &str, body: Arc<Subgraph>, form: Form) -> Result<Decoder> {
+    pub(super) fn new(
+        cx: &NodeCx<'_, '_>,
+        what: &str,
+        body: Arc<Subgraph>,
+        form: ModelForm,
+    ) -> Result<Decoder> {
         let names = body.input_names();
         let known = slots_by_name(cx, what, &body, form.slots(), Some(form.axes()))?;
         let caches: Vec<usize> = (0..names.len()).filter(|&at| known[at].is_none()).collect();
@@ -95,7 +100,7 @@ impl Decoder {
         let logits = outputs.iter().position(|&name| name == "logits").unwrap_or(0);
         let presents: Vec<&str> =
             (0..outputs.len()).filter(|&at| at != logits).map(|at| outputs[at]).collect();
-        let (count, of_each) = (presents.len(), if form == Form::Tokens { 1 } else { 2 });
+        let (count, of_each) = (presents.len(), if form == ModelForm::Tokens { 1 } else { 2 });
         if count == 0 || !count.is_multiple_of(of_each) || caches.len() != of_each * count {
             let others = if of_each == 1 { "" } else { ", and the same number of cross-attention" };
             return unsupported(format!(

@@ -1,6 +1,6 @@
 //! The graphs of a model that generates tokens: a decoder, and perhaps an encoder before it.
 
-use super::bodies::{self, Decoder, Form, Slot, pairing};
+use super::bodies::{self, Decoder, ModelForm, Slot, pairing};
 use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{F32, I32, I64};
 use onnxc_ir::graph::{Op, Tensor};
@@ -127,9 +127,9 @@ impl Model {
 
     fn of_tokens(cx: &mut NodeCx<'_, '_>, beams: &Dim, mask: Option<ValueId>) -> Result<Model> {
         let (ids, body) = (cx.input(0)?, cx.graph("decoder")?);
-        let decoder = Decoder::new(cx, "decoder", body, Form::Tokens)?;
+        let decoder = Decoder::new(cx, "decoder", body, ModelForm::Tokens)?;
         let first = match cx.attributes.contains_key("init_decoder") {
-            true => Decoder::new(cx, "init_decoder", cx.graph("init_decoder")?, Form::Tokens)?,
+            true => Decoder::new(cx, "init_decoder", cx.graph("init_decoder")?, ModelForm::Tokens)?,
             false => decoder.clone(),
         };
         if first.own.len() != decoder.own.len() {
@@ -194,7 +194,7 @@ impl Model {
         mask: Option<ValueId>,
     ) -> Result<Model> {
         let given = cx.input(0)?;
-        let form = if whisper { Form::Features } else { Form::Text };
+        let form = if whisper { ModelForm::Features } else { ModelForm::Text };
         let decoder = Decoder::new(cx, "decoder", cx.graph("decoder")?, form)?;
         let rows = cx.b.shape(given)[0].clone();
         let start = start_tokens(cx, whisper, &rows)?;

@@ -77,9 +77,9 @@ enum Route {
     /// On tiles of vector registers, from the panel as it lies.
     Registers,
     /// On the processor's tiles, where there are enough rows.
-    Tiles(tiles::Plan),
+    Tiles(tiles::TilePlan),
     /// On tiles of vector registers, from panels that are widened for many rows at once, where there are enough.
-    Widened(staged::Stage),
+    Widened(staged::Widened),
 }
 
 impl Job {
@@ -215,7 +215,7 @@ impl Lowering<'_> {
             return internal(format!("pairs of bf16 with sums of {sum}"));
         }
         // The widest vectors that panels are a multiple of: panels may be made for narrower ones.
-        let mut lanes = self.target.lanes_of(sum).min(nr);
+        let mut lanes = self.core.lanes_of(sum).min(nr);
         while nr % lanes != 0 {
             lanes /= 2;
         }
@@ -229,7 +229,7 @@ impl Lowering<'_> {
         // Weights that are widened once for many rows serve them all alike.
         let left_out = self.left_out(lhs, (*batch, *m), rhs, !narrow)?;
         let facts = Facts {
-            target: self.target,
+            core: self.core,
             panel: nr,
             lanes,
             sum,
@@ -276,7 +276,7 @@ impl Lowering<'_> {
         };
         job.route = self.route(&job, pick)?;
         let (constant, on_tiles) = (self.graph.is_constant(rhs), matches!(job.route, Route::Tiles(_)));
-        job.prefetch = Prefetch::choose(self.target, constant, codes.is_some(), on_tiles, pick)?;
+        job.prefetch = Prefetch::choose(self.core, constant, codes.is_some(), on_tiles, pick)?;
         Ok(job)
     }
 

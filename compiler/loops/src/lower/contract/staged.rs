@@ -19,14 +19,14 @@ use onnxc_ir::scalar::{BinaryFn, CompareFn};
 use onnxc_machine::vector::ir::{Op, Small};
 use onnxc_machine::vector::isa::Isa;
 use onnxc_tuning::Picker;
-use onnxc_tuning::contract::{Blocks, Prefetch, Stage as Tuning};
+use onnxc_tuning::contract::{Blocks, Prefetch, Widening as Tuning};
 
 /// Most lanes that are widened as they are loaded in one instruction of the processor.
 const CHEAP_LANES: usize = 8;
 
 /// How a panel is widened in blocks.
 #[derive(Clone)]
-pub(super) struct Stage {
+pub(super) struct Widened {
     /// The inner axis that is cut into blocks of `chunk`; a block has all of those behind it.
     axis: usize,
     chunk: usize,
@@ -67,7 +67,7 @@ struct TilePlace<'a> {
     part: Index,
 }
 
-impl Stage {
+impl Widened {
     pub(super) fn rows(&self, job: &Job) -> usize {
         self.tiles * job.tile.rows
     }
@@ -82,7 +82,7 @@ impl Lowering<'_> {
     }
 
     /// How the right-hand side is widened in blocks, where that pays.
-    pub(super) fn stage_plan(&mut self, job: &Job, pick: &mut Picker<'_>) -> Result<Option<Stage>> {
+    pub(super) fn stage_plan(&mut self, job: &Job, pick: &mut Picker<'_>) -> Result<Option<Widened>> {
         let narrow = job.depth == 1 && self.is_narrow(job.rhs, job.sum, job.lanes, job.codes());
         if !narrow || !job.left_out.is_empty() {
             return Ok(None);
@@ -92,9 +92,9 @@ impl Lowering<'_> {
         let row_bytes = job.nr * job.sum.size();
         // Of 8 bits, a row of a panel takes longer to come from the second-level cache than to multiply.
         let digits = job.digits().is_some()
-            && self.target.has_byte_products()
+            && self.core.has_byte_products()
             && job.codes().is_some_and(|per_word| per_word >= CODES_IN_WORD);
-        let tuning = Tuning::choose(self.target, &job.tile, row_bytes, &inner, job.codes(), digits, pick)?;
+        let tuning = Tuning::choose(self.core, &job.tile, row_bytes, &inner, job.codes(), digits, pick)?;
         let rows = product(&job.row_axes(&self.graph.ty(job.out).shape)[job.tile.row_loops..]);
         let few = rows.bounds().1.is_some_and(|rows| rows < tuning.least_rows as i64);
         let Some(Blocks { axis, chunk, steps }) =
@@ -121,7 +121,7 @@ impl Lowering<'_> {
         let panel = buffer("panel", steps);
         let whole = product(&job.inner).as_const() == Some(steps as i64);
         let sums = (!whole).then(|| buffer("sums", rows));
-        Ok(Some(Stage { axis, chunk, tuning, tiles, panel, sums }))
+        Ok(Some(Widened { axis, chunk, tuning, tiles, panel, sums }))
     }
 
     /// Whether the machine widens elements as it loads them, at no cost beside products of a tile's rows. Vectors of 512 bits
@@ -129,11 +129,11 @@ impl Lowering<'_> {
     fn loads_widened(&self, dtype: DType, lanes: usize) -> bool {
         let load = |isa: Isa| isa.lanes_of(lanes, 4).map(|lanes| Op::LoadSmall(Small::F16, lanes));
         let has = |isa: Isa| load(isa).is_some_and(|op| isa.has(op) && lanes <= CHEAP_LANES);
-        dtype == DType::F16 && self.target.is_leaf && self.target.wide.is_some_and(has)
+        dtype == DType::F16 && self.core.wide.is_some_and(has)
     }
 
     /// Whether the rows are enough; `None` where they are for certain.
-    pub(super) fn enough_for_stage(&self, job: &Job, stage: &Stage) -> Option<Expr> {
+    pub(super) fn enough_for_stage(&self, job: &Job, stage: &Widened) -> Option<Expr> {
         let rows = product(&job.row_axes(&self.graph.ty(job.out).shape)[job.tile.row_loops..]);
         let least = stage.tuning.least_rows as i64;
         match rows.bounds().0 {
@@ -150,7 +150,7 @@ impl Lowering<'_> {
     pub(super) fn staged_panel(
         &mut self,
         job: &Job,
-        stage: &Stage,
+        stage: &Widened,
         batch: &[Index],
         panel: &Index,
         part: &Part,
@@ -192,7 +192,7 @@ impl Lowering<'_> {
         })
     }
 
-    fn staged_group(&mut self, job: &Job, stage: &Stage, group: &Group) -> Result<()> {
+    fn staged_group(&mut self, job: &Job, stage: &Widened, group: &Group) -> Result<()> {
         self.for_tiles(job, stage, group, &mut |cx, place| {
             cx.for_sums(job, place, &mut |cx, index| {
                 cx.push(Stmt::Store { buf: group.sums, index, value: Expr::constant(job.sum, 0.0) });
@@ -221,7 +221,7 @@ impl Lowering<'_> {
     fn for_tiles(
         &mut self,
         job: &Job,
-        stage: &Stage,
+        stage: &Widened,
         group: &Group,
         fill: &mut dyn FnMut(&mut Self, &TilePlace) -> Result<()>,
     ) -> Result<()> {
@@ -274,7 +274,7 @@ impl Lowering<'_> {
     fn widen_block(
         &mut self,
         job: &Job,
-        stage: &Stage,
+        stage: &Widened,
         (batch, panel): (&[Index], &Index),
         block: &[Index],
     ) -> Result<()> {
@@ -311,7 +311,7 @@ impl Lowering<'_> {
     fn next_block(
         &mut self,
         job: &Job,
-        stage: &Stage,
+        stage: &Widened,
         group: &Group,
         block: &[Index],
     ) -> Result<Option<Ahead>> {
@@ -391,7 +391,7 @@ impl Lowering<'_> {
     fn staged_tile(
         &mut self,
         job: &Job,
-        stage: &Stage,
+        stage: &Widened,
         group: &Group,
         place: &TilePlace,
         block: &[Index],

@@ -33,7 +33,7 @@ const HALVES: usize = 2;
 
 /// How a contraction is computed on tiles.
 #[derive(Clone)]
-pub(super) struct Plan {
+pub(super) struct TilePlan {
     /// Leading row axes that are not part of a line: the rows of a tile follow each other along the others.
     looped: usize,
     /// Rows of a tile.
@@ -96,7 +96,7 @@ struct TileBlock<'a> {
     sums: Index,
 }
 
-impl Plan {
+impl TilePlan {
     /// Rows of a block of accumulators.
     pub(super) fn block(&self) -> usize {
         self.side * self.height
@@ -105,9 +105,9 @@ impl Plan {
 
 impl Lowering<'_> {
     /// How a contraction is computed on tiles, where that pays.
-    pub(super) fn tile_plan(&mut self, job: &Job, pick: &mut Picker<'_>) -> Result<Option<Plan>> {
+    pub(super) fn tile_plan(&mut self, job: &Job, pick: &mut Picker<'_>) -> Result<Option<TilePlan>> {
         let halves = job.nr / COLUMNS;
-        let has_tiles = self.target.is_leaf && self.target.wide.is_some_and(|isa| isa.has(Op::TileZero(0)));
+        let has_tiles = self.core.wide.is_some_and(|isa| isa.has(Op::TileZero(0)));
         let fits = job.lanes == COLUMNS && job.nr.is_multiple_of(COLUMNS) && (1..=HALVES).contains(&halves);
         if !has_tiles || job.depth == 1 || !fits || job.rows == 0 {
             return Ok(None);
@@ -141,7 +141,7 @@ impl Lowering<'_> {
             bf16: job.depth == PAIR_DEPTH,
         };
         let ProcessorTile { rows, side, blocks, epilogue_rows } =
-            ProcessorTile::choose(self.target, &work, pick)?;
+            ProcessorTile::choose(self.core, &work, pick)?;
         if rows == 0 {
             return Ok(None);
         }
@@ -152,7 +152,7 @@ impl Lowering<'_> {
         };
         let sums = self.tile_memory(job, Dim::from(side * height * job.nr));
         let steps = steps as i64;
-        Ok(Some(Plan {
+        Ok(Some(TilePlan {
             looped,
             height,
             side,
@@ -290,7 +290,7 @@ impl Lowering<'_> {
     pub(super) fn tile_panel(
         &mut self,
         job: &Job,
-        plan: &Plan,
+        plan: &TilePlan,
         batch: &[Index],
         panel: &Index,
         part: &Part,
@@ -385,7 +385,7 @@ impl Lowering<'_> {
     }
 
     /// Whether there are rows enough for tiles of this height, where their number is known only at run time.
-    pub(super) fn enough_for_tiles(&self, job: &Job, plan: &Plan) -> Option<Expr> {
+    pub(super) fn enough_for_tiles(&self, job: &Job, plan: &TilePlan) -> Option<Expr> {
         let line = product(&self.tile_axes(job)[plan.looped..]);
         let least = Dim::from(plan.block());
         match line.as_const() {
@@ -402,7 +402,7 @@ impl Lowering<'_> {
     fn tile_blocks<'b>(
         &mut self,
         job: &Job,
-        plan: &Plan,
+        plan: &TilePlan,
         count: &Dim,
         part: &Part,
         make: &dyn Fn(&mut Self, &Index) -> TileBlock<'b>,
@@ -448,12 +448,12 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn tile_block(&mut self, job: &Job, plan: &Plan, block: &TileBlock) -> Result<()> {
+    fn tile_block(&mut self, job: &Job, plan: &TilePlan, block: &TileBlock) -> Result<()> {
         self.tile_block_sums(job, plan, block)?;
         self.tile_epilogue(job, plan, block)
     }
 
-    fn tile_block_sums(&mut self, job: &Job, plan: &Plan, block: &TileBlock) -> Result<()> {
+    fn tile_block_sums(&mut self, job: &Job, plan: &TilePlan, block: &TileBlock) -> Result<()> {
         let starts = &block.starts;
         let axes = self.tile_axes(job);
         let mut rows = Vec::with_capacity(starts.len());
@@ -472,7 +472,7 @@ impl Lowering<'_> {
     fn tile_sums(
         &mut self,
         job: &Job,
-        plan: &Plan,
+        plan: &TilePlan,
         block: &TileBlock,
         rows: &[Vec<Index>],
         first: usize,
@@ -491,7 +491,7 @@ impl Lowering<'_> {
             for row in rows {
                 lhs.push(cx.tile_lhs(job, plan, block.batch, row, &outer)?);
             }
-            let Plan { registers, step, rest, steps, .. } = plan;
+            let TilePlan { registers, step, rest, steps, .. } = plan;
             cx.for_each("k", &Dim::from(*steps), LoopKind::Serial, |cx, number| {
                 let at = number.scale(&Dim::from(*step));
                 cx.tile_dots(job, plan, (&lhs, &registers.lhs), (&rhs, &registers.rhs), &at);
@@ -533,7 +533,14 @@ impl Lowering<'_> {
     }
 
     /// The index of a row along every row axis.
-    fn tile_row(&mut self, job: &Job, plan: &Plan, axes: &[Dim], start: &Start, row: &Index) -> Vec<Index> {
+    fn tile_row(
+        &mut self,
+        job: &Job,
+        plan: &TilePlan,
+        axes: &[Dim],
+        start: &Start,
+        row: &Index,
+    ) -> Vec<Index> {
         let first = job.block.as_ref().map_or(Index::zero(), |block| block.first.clone());
         let mut index = start.lead.clone();
         for at in self.split_rows(&start.at.add(row), &axes[plan.looped..]) {
@@ -546,7 +553,7 @@ impl Lowering<'_> {
     fn tile_lhs(
         &mut self,
         job: &Job,
-        plan: &Plan,
+        plan: &TilePlan,
         batch: &[Index],
         row: &[Index],
         outer: &[Index],
@@ -564,7 +571,7 @@ impl Lowering<'_> {
     fn tile_rhs(
         &mut self,
         job: &Job,
-        plan: &Plan,
+        plan: &TilePlan,
         block: &TileBlock,
         outer: &[Index],
     ) -> Result<(Buf, Index)> {
@@ -582,7 +589,7 @@ impl Lowering<'_> {
     fn tile_dots(
         &mut self,
         job: &Job,
-        plan: &Plan,
+        plan: &TilePlan,
         (rows, a): (&[(Buf, Index)], &[Tile]),
         ((panel, first), b): (&(Buf, Index), &[Tile]),
         at: &Index,
@@ -631,7 +638,7 @@ impl Lowering<'_> {
     }
 
     /// Stores the rows of a block.
-    fn tile_epilogue(&mut self, job: &Job, plan: &Plan, block: &TileBlock) -> Result<()> {
+    fn tile_epilogue(&mut self, job: &Job, plan: &TilePlan, block: &TileBlock) -> Result<()> {
         if self.direct_rows(job).is_some() {
             return Ok(());
         }
@@ -669,7 +676,7 @@ impl Lowering<'_> {
     fn tile_rows(
         &mut self,
         job: &Job,
-        plan: &Plan,
+        plan: &TilePlan,
         block: &TileBlock,
         rows: &[(Index, Vec<Index>)],
     ) -> Result<()> {

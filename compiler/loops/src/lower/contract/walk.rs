@@ -7,7 +7,7 @@
 //! Threads share the panels, or the blocks of rows of all panels. Where there are few panels, the tiles of each are cut
 //! into parts that threads can share.
 
-use super::tiles::Plan;
+use super::tiles::TilePlan;
 use super::{Job, Route, Tile};
 use crate::lower::Lowering;
 use crate::lower::runs;
@@ -36,7 +36,7 @@ impl Job {
     /// Rows that are computed at once.
     fn block_rows(&self) -> usize {
         match &self.route {
-            Route::Tiles(plan) => Plan::block(plan),
+            Route::Tiles(plan) => TilePlan::block(plan),
             Route::Widened(stage) => stage.rows(self),
             Route::Registers => self.register_rows(),
         }
@@ -144,7 +144,7 @@ impl<'a> Lowering<'a> {
         let (looped, tiled) = row_axes.split_at(job.tile.row_loops);
         let bytes = |value| self.graph.ty(value).bytes().as_const();
         let facts = Extents {
-            target: self.target,
+            core: self.core,
             batch: product(&batch),
             panels: panels.clone(),
             columns: &job.columns,

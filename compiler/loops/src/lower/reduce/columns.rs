@@ -14,11 +14,11 @@ impl Lowering<'_> {
         let x = self.graph.nodes[self.group.anchor].inputs[0];
         let shape = self.graph.ty(x).shape.clone();
         let last = shape.len() - 1;
-        let lanes = self.target.lanes_of(self.graph.ty(x).dtype);
+        let lanes = self.core.lanes_of(self.graph.ty(x).dtype);
         let terms = self.longest_sum(&shape[axis..=axis]);
         let results = self.group.nodes.iter().filter(|&&node| self.gives_row(node, axis)).count();
         let mut pick = self.picker();
-        let block = Columns::choose(self.target, results, terms, &mut pick)?;
+        let block = Columns::choose(self.core, results, terms, &mut pick)?;
         self.tuned(pick)?;
         let mut lead = shape.clone();
         (lead[axis], lead[last]) = (Dim::ONE, Dim::ONE);

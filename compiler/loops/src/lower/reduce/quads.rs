@@ -46,8 +46,7 @@ impl Lowering<'_> {
     /// Whether a reduction adds up products of bytes in quads. Sums of floats are the same ones: windows have so few taps that all are
     /// integers which f32 holds.
     pub(super) fn adds_quads(&mut self, job: &Job, channels: &Dim) -> Result<bool> {
-        let fits = self.target.is_leaf
-            && self.target.joins_bytes()
+        let fits = self.core.joins_bytes()
             && job.op == ReduceFn::Sum
             && matches!(job.dtype, DType::I32 | DType::F32)
             && job.written_out == job.reduced.len()
@@ -79,7 +78,7 @@ impl Lowering<'_> {
         channels: &[Run],
         kind: LoopKind,
     ) -> Result<()> {
-        let width = self.target.lanes_of(DType::I32);
+        let width = self.core.lanes_of(DType::I32);
         for part in channels {
             let kind = if channels.len() == 1 { kind } else { LoopKind::Serial };
             self.for_each("c", &part.count, kind, |cx, chunk| {

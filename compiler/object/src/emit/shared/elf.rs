@@ -29,7 +29,7 @@ const SHF_X86_64_LARGE: u64 = 0x1000_0000;
 /// Writes the library of an object.
 pub(super) fn write(object: &[u8], name: &str, out: &mut dyn Write) -> Result<()> {
     let input = Input::read(object)?;
-    let plan = Plan::new(&input, name)?;
+    let plan = LibraryPlan::new(&input, name)?;
     plan.write(&input, out)
 }
 
@@ -177,7 +177,7 @@ struct Symbol {
 }
 
 /// A library that is laid out.
-struct Plan<'d> {
+struct LibraryPlan<'d> {
     sources: Vec<Source<'d>>,
     sections: Vec<Section<'d>>,
     names: Names,
@@ -198,10 +198,10 @@ struct Plan<'d> {
     absolute: Vec<(usize, u64, u32, i64)>,
 }
 
-impl<'d> Plan<'d> {
-    fn new(input: &Input<'d>, name: &str) -> Result<Plan<'d>> {
+impl<'d> LibraryPlan<'d> {
+    fn new(input: &Input<'d>, name: &str) -> Result<LibraryPlan<'d>> {
         let sources = input.sources()?;
-        let mut plan = Plan {
+        let mut plan = LibraryPlan {
             sources,
             sections: vec![],
             names: Names::new(),

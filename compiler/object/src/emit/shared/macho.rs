@@ -77,7 +77,7 @@ impl Segment {
 
 /// Sections of the library, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Part {
+enum LibraryPart {
     Code,
     Jumps,
     Text,
@@ -88,31 +88,31 @@ enum Part {
     Zeros,
 }
 
-const PARTS: [Part; 8] = [
-    Part::Code,
-    Part::Jumps,
-    Part::Text,
-    Part::Frames,
-    Part::Addresses,
-    Part::Constants,
-    Part::Variables,
-    Part::Zeros,
+const PARTS: [LibraryPart; 8] = [
+    LibraryPart::Code,
+    LibraryPart::Jumps,
+    LibraryPart::Text,
+    LibraryPart::Frames,
+    LibraryPart::Addresses,
+    LibraryPart::Constants,
+    LibraryPart::Variables,
+    LibraryPart::Zeros,
 ];
 
-impl Part {
+impl LibraryPart {
     /// The part of a section of the object; `None` for what is for linkers and debuggers.
-    fn of(segment: &[u8], name: &[u8], flags: u32) -> Result<Option<Part>> {
+    fn of(segment: &[u8], name: &[u8], flags: u32) -> Result<Option<LibraryPart>> {
         let code = macho::S_ATTR_PURE_INSTRUCTIONS | macho::S_ATTR_SOME_INSTRUCTIONS;
         let zeros = flags & macho::SECTION_TYPE == macho::S_ZEROFILL;
         Ok(match (segment, name) {
             _ if flags & macho::S_ATTR_DEBUG != 0 => None,
             (b"__DWARF" | b"__LD", _) => None,
-            _ if flags & code != 0 => Some(Part::Code),
-            (b"__TEXT", b"__eh_frame") => Some(Part::Frames),
-            (b"__TEXT", _) => Some(Part::Text),
-            (b"__DATA", _) if zeros => Some(Part::Zeros),
-            (b"__DATA", b"__const") => Some(Part::Constants),
-            (b"__DATA", _) => Some(Part::Variables),
+            _ if flags & code != 0 => Some(LibraryPart::Code),
+            (b"__TEXT", b"__eh_frame") => Some(LibraryPart::Frames),
+            (b"__TEXT", _) => Some(LibraryPart::Text),
+            (b"__DATA", _) if zeros => Some(LibraryPart::Zeros),
+            (b"__DATA", b"__const") => Some(LibraryPart::Constants),
+            (b"__DATA", _) => Some(LibraryPart::Variables),
             _ => {
                 let [segment, name] = [segment, name].map(String::from_utf8_lossy);
                 return Err(bad(format!("section {segment},{name} is not known")));
@@ -122,33 +122,33 @@ impl Part {
 
     fn segment(self) -> Segment {
         match self {
-            Part::Code | Part::Jumps | Part::Text | Part::Frames => Segment::Text,
-            Part::Addresses | Part::Constants => Segment::Constants,
-            Part::Variables | Part::Zeros => Segment::Variables,
+            LibraryPart::Code | LibraryPart::Jumps | LibraryPart::Text | LibraryPart::Frames => Segment::Text,
+            LibraryPart::Addresses | LibraryPart::Constants => Segment::Constants,
+            LibraryPart::Variables | LibraryPart::Zeros => Segment::Variables,
         }
     }
 
     fn name(self) -> &'static str {
         match self {
-            Part::Code => "__text",
-            Part::Jumps => "__stubs",
-            Part::Text | Part::Constants => "__const",
-            Part::Frames => "__eh_frame",
-            Part::Addresses => "__got",
-            Part::Variables => "__data",
-            Part::Zeros => "__bss",
+            LibraryPart::Code => "__text",
+            LibraryPart::Jumps => "__stubs",
+            LibraryPart::Text | LibraryPart::Constants => "__const",
+            LibraryPart::Frames => "__eh_frame",
+            LibraryPart::Addresses => "__got",
+            LibraryPart::Variables => "__data",
+            LibraryPart::Zeros => "__bss",
         }
     }
 
     fn flags(self) -> u32 {
         let code = macho::S_ATTR_PURE_INSTRUCTIONS | macho::S_ATTR_SOME_INSTRUCTIONS;
         match self {
-            Part::Code => code,
-            Part::Jumps => macho::S_SYMBOL_STUBS | code,
-            Part::Frames => macho::S_COALESCED,
-            Part::Addresses => macho::S_NON_LAZY_SYMBOL_POINTERS,
-            Part::Zeros => macho::S_ZEROFILL,
-            Part::Text | Part::Constants | Part::Variables => macho::S_REGULAR,
+            LibraryPart::Code => code,
+            LibraryPart::Jumps => macho::S_SYMBOL_STUBS | code,
+            LibraryPart::Frames => macho::S_COALESCED,
+            LibraryPart::Addresses => macho::S_NON_LAZY_SYMBOL_POINTERS,
+            LibraryPart::Zeros => macho::S_ZEROFILL,
+            LibraryPart::Text | LibraryPart::Constants | LibraryPart::Variables => macho::S_REGULAR,
         }
     }
 }
@@ -156,7 +156,7 @@ impl Part {
 /// A section of the object, and where it begins in its part.
 struct Source<'d> {
     index: SectionIndex,
-    part: Part,
+    part: LibraryPart,
     at: u64,
     size: u64,
     /// Its address in the object.
@@ -195,8 +195,8 @@ struct Input<'d> {
     /// Version of the system that it is for.
     system: u32,
     sources: Vec<Source<'d>>,
-    sizes: BTreeMap<Part, u64>,
-    alignments: BTreeMap<Part, u64>,
+    sizes: BTreeMap<LibraryPart, u64>,
+    alignments: BTreeMap<LibraryPart, u64>,
     references: Vec<Reference>,
     /// Those of this library alone, those for others, and those outside, the latter two by name.
     symbols: Vec<Symbol<'d>>,
@@ -268,14 +268,14 @@ impl<'d> Input<'d> {
         for section in file.sections() {
             let SectionFlags::MachO { flags } = section.flags() else { continue };
             let segment = section.segment_name_bytes().map_err(bad)?.unwrap_or_default();
-            let Some(part) = Part::of(segment, section.name_bytes().map_err(bad)?, flags)? else { continue };
+            let Some(part) = LibraryPart::of(segment, section.name_bytes().map_err(bad)?, flags)? else { continue };
             let align = section.align().max(1);
             let most = self.alignments.entry(part).or_insert(1);
             *most = align.max(*most);
             let size = self.sizes.entry(part).or_default();
             let at = size.next_multiple_of(align);
             *size = at + section.size();
-            let data = if part == Part::Zeros { &[] } else { section.data().map_err(bad)? };
+            let data = if part == LibraryPart::Zeros { &[] } else { section.data().map_err(bad)? };
             self.sources.push(Source {
                 index: section.index(),
                 part,
@@ -425,18 +425,18 @@ impl<'d> Input<'d> {
         Ok(())
     }
 
-    fn size(&self, part: Part) -> u64 {
+    fn size(&self, part: LibraryPart) -> u64 {
         match part {
-            Part::Jumps => JUMP_BYTES * self.jumps.len() as u64,
-            Part::Addresses => 8 * self.addresses.len() as u64,
+            LibraryPart::Jumps => JUMP_BYTES * self.jumps.len() as u64,
+            LibraryPart::Addresses => 8 * self.addresses.len() as u64,
             _ => self.sizes.get(&part).copied().unwrap_or(0),
         }
     }
 
-    fn align(&self, part: Part) -> u64 {
+    fn align(&self, part: LibraryPart) -> u64 {
         match part {
-            Part::Jumps => JUMP_BYTES,
-            Part::Addresses => 8,
+            LibraryPart::Jumps => JUMP_BYTES,
+            LibraryPart::Addresses => 8,
             _ => self.alignments.get(&part).copied().unwrap_or(1),
         }
     }
@@ -469,7 +469,7 @@ struct Extent {
 /// Where everything lies.
 struct Layout {
     segments: BTreeMap<Segment, Extent>,
-    parts: BTreeMap<Part, Extent>,
+    parts: BTreeMap<LibraryPart, Extent>,
     /// The tables for the loader begin here, in memory and in the file.
     tables: Extent,
 }
@@ -484,13 +484,13 @@ impl Layout {
     fn new(input: &Input<'_>, name: &str) -> Result<Layout> {
         let page = page(input.machine);
         let parts = PARTS.into_iter().filter(|&part| input.size(part) > 0);
-        let parts: Vec<(Part, u64, u64)> =
+        let parts: Vec<(LibraryPart, u64, u64)> =
             parts.map(|part| (part, input.size(part), input.align(part))).collect();
         Layout::of(&parts, page, commands_bytes(&parts, name))
     }
 
     /// Places parts behind load commands. Each comes with its size and alignment.
-    fn of(parts: &[(Part, u64, u64)], page: u64, commands: u64) -> Result<Layout> {
+    fn of(parts: &[(LibraryPart, u64, u64)], page: u64, commands: u64) -> Result<Layout> {
         let mut layout =
             Layout { segments: BTreeMap::new(), parts: BTreeMap::new(), tables: Extent::default() };
         let (mut address, mut offset) = (commands + ROOM, commands + ROOM);
@@ -510,7 +510,7 @@ impl Layout {
                 }
                 is_there = true;
                 let start = address.next_multiple_of(align);
-                let stored = if part == Part::Zeros { 0 } else { size };
+                let stored = if part == LibraryPart::Zeros { 0 } else { size };
                 let at = if stored > 0 { place.offset + (start - place.address) } else { 0 };
                 small(at + stored)?;
                 layout.parts.insert(part, Extent { address: start, size, offset: at, stored });
@@ -532,7 +532,7 @@ impl Layout {
         Ok(layout)
     }
 
-    fn address(&self, part: Part) -> u64 {
+    fn address(&self, part: LibraryPart) -> u64 {
         self.parts.get(&part).map_or(0, |place| place.address)
     }
 
@@ -546,13 +546,13 @@ impl Layout {
         let symbol = &input.symbols[number];
         match (symbol.source, input.jumps.get(&number)) {
             (Some(source), _) => Ok(self.in_source(input, source) + symbol.at),
-            (None, Some(&jump)) => Ok(self.address(Part::Jumps) + JUMP_BYTES * jump as u64),
+            (None, Some(&jump)) => Ok(self.address(LibraryPart::Jumps) + JUMP_BYTES * jump as u64),
             (None, None) => Err(bad("a symbol outside has no jump")),
         }
     }
 
     fn entry(&self, entry: usize) -> u64 {
-        self.address(Part::Addresses) + 8 * entry as u64
+        self.address(LibraryPart::Addresses) + 8 * entry as u64
     }
 
     /// The sections' bytes, references filled in, and what the loader has to fill in.
@@ -560,7 +560,7 @@ impl Layout {
         let (mut pieces, mut fixups) = (vec![], vec![]);
         let mut references = input.references.iter().peekable();
         for (number, source) in input.sources.iter().enumerate() {
-            if source.part == Part::Zeros || source.size == 0 {
+            if source.part == LibraryPart::Zeros || source.size == 0 {
                 continue;
             }
             let mut data = Cow::Borrowed(source.data);
@@ -570,7 +570,7 @@ impl Layout {
             let place = self.parts.get(&source.part).copied().unwrap_or_default();
             pieces.push((place.offset + source.at, data));
         }
-        let mut own = |part: Part, bytes: Vec<u8>| {
+        let mut own = |part: LibraryPart, bytes: Vec<u8>| {
             if let Some(place) = self.parts.get(&part) {
                 pieces.push((place.offset, Cow::Owned(bytes)));
             }
@@ -585,16 +585,16 @@ impl Layout {
             let symbol = input.symbols[number].source.is_none().then_some((number, 0));
             fixups.push(Fixup { address: self.entry(entry), symbol });
         }
-        own(Part::Addresses, entries);
+        own(LibraryPart::Addresses, entries);
         let mut jumps = vec![0; JUMP_BYTES as usize * input.jumps.len()];
         for (number, &jump) in &input.jumps {
             let entry = input.addresses.get(number).copied().ok_or_else(|| bad("a jump has no entry"))?;
             let at = JUMP_BYTES as usize * jump;
-            let place = self.address(Part::Jumps) + at as u64;
+            let place = self.address(LibraryPart::Jumps) + at as u64;
             let code = input.machine.jump(place, self.entry(entry)).map_err(bad)?;
             jumps[at..at + code.len()].copy_from_slice(&code);
         }
-        own(Part::Jumps, jumps);
+        own(LibraryPart::Jumps, jumps);
         pieces.sort_by_key(|piece| piece.0);
         fixups.sort_by_key(|fixup| fixup.address);
         Ok((File { pieces }, fixups))
@@ -731,7 +731,7 @@ impl Layout {
     /// Rows of symbols, and their names.
     fn symbol_table(&self, input: &Input<'_>) -> Result<(Vec<u8>, Vec<u8>)> {
         let (mut rows, mut names) = (vec![], vec![b' ', 0]);
-        let parts: Vec<Part> = self.parts.keys().copied().collect();
+        let parts: Vec<LibraryPart> = self.parts.keys().copied().collect();
         for (number, symbol) in input.symbols.iter().enumerate() {
             let name = small(names.len() as u64)?;
             names.extend(symbol.name);
@@ -854,7 +854,7 @@ fn dylib_bytes(name: &str) -> u64 {
 }
 
 /// Bytes of the header and the load commands.
-fn commands_bytes(parts: &[(Part, u64, u64)], name: &str) -> u64 {
+fn commands_bytes(parts: &[(LibraryPart, u64, u64)], name: &str) -> u64 {
     let has = |segment| segment == Segment::Text || parts.iter().any(|part| part.0.segment() == segment);
     let segments = 1 + SEGMENTS.into_iter().filter(|&segment| has(segment)).count() as u64;
     let names = dylib_bytes(&install_name(name)) + dylib_bytes(SYSTEM);
@@ -881,7 +881,7 @@ impl Head<'_, '_> {
         let mut commands = vec![];
         let mut count = 0;
         for (&segment, place) in &layout.segments {
-            let parts: Vec<(Part, Extent)> =
+            let parts: Vec<(LibraryPart, Extent)> =
                 layout.parts.iter().map(|(&part, &place)| (part, place)).collect();
             let parts: Vec<_> = parts.into_iter().filter(|part| part.0.segment() == segment).collect();
             let protection = segment.protection();
@@ -889,8 +889,8 @@ impl Head<'_, '_> {
             segment_command(&mut commands, segment.name(), *place, numbers);
             for (part, place) in parts {
                 let (first, bytes) = match part {
-                    Part::Jumps => (0, JUMP_BYTES as u32),
-                    Part::Addresses => (input.jumps.len() as u32, 0),
+                    LibraryPart::Jumps => (0, JUMP_BYTES as u32),
+                    LibraryPart::Addresses => (input.jumps.len() as u32, 0),
                     _ => (0, 0),
                 };
                 padded(&mut commands, part.name());
@@ -996,11 +996,11 @@ mod tests {
     fn files_beyond_four_gib_are_refused() {
         let most = (4 << 30) - 0x4000;
         for (part, size, fits) in [
-            (Part::Constants, most - 0x4000, true),
-            (Part::Constants, most, false),
-            (Part::Zeros, 1 << 40, true),
+            (LibraryPart::Constants, most - 0x4000, true),
+            (LibraryPart::Constants, most, false),
+            (LibraryPart::Zeros, 1 << 40, true),
         ] {
-            let layout = Layout::of(&[(Part::Code, 16, 16), (part, size, 64)], 0x4000, 0x300);
+            let layout = Layout::of(&[(LibraryPart::Code, 16, 16), (part, size, 64)], 0x4000, 0x300);
             let Err(error) = layout else {
                 assert!(fits, "{part:?} {size}");
                 continue;
@@ -1012,19 +1012,19 @@ mod tests {
     #[test]
     fn sections_lie_in_pages_of_their_segment() {
         let parts = [
-            (Part::Code, 0x123, 16),
-            (Part::Text, 8, 0x1000),
-            (Part::Constants, 0x5000, 64),
-            (Part::Variables, 8, 8),
-            (Part::Zeros, 0x9000, 0x40),
+            (LibraryPart::Code, 0x123, 16),
+            (LibraryPart::Text, 8, 0x1000),
+            (LibraryPart::Constants, 0x5000, 64),
+            (LibraryPart::Variables, 8, 8),
+            (LibraryPart::Zeros, 0x9000, 0x40),
         ];
         let layout = Layout::of(&parts, 0x4000, 0x300).unwrap();
-        let at = |part: Part| (layout.parts[&part].address, layout.parts[&part].offset);
-        assert_eq!(at(Part::Code), (0x700, 0x700));
-        assert_eq!(at(Part::Text), (0x1000, 0x1000));
-        assert_eq!(at(Part::Constants), (0x4000, 0x4000));
-        assert_eq!(at(Part::Variables), (0xc000, 0xc000));
-        assert_eq!(at(Part::Zeros), (0xc040, 0));
+        let at = |part: LibraryPart| (layout.parts[&part].address, layout.parts[&part].offset);
+        assert_eq!(at(LibraryPart::Code), (0x700, 0x700));
+        assert_eq!(at(LibraryPart::Text), (0x1000, 0x1000));
+        assert_eq!(at(LibraryPart::Constants), (0x4000, 0x4000));
+        assert_eq!(at(LibraryPart::Variables), (0xc000, 0xc000));
+        assert_eq!(at(LibraryPart::Zeros), (0xc040, 0));
         let Extent { address, size, offset, stored } = layout.segments[&Segment::Variables];
         assert_eq!((address, size, offset, stored), (0xc000, 0xc000, 0xc000, 0x4000));
         // Memory goes on behind the zeros, the file behind what is stored.

@@ -33,27 +33,28 @@ fn library_of(function: &str) -> Option<&'static str> {
 
 /// Sections of the image, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Part {
+enum ImagePart {
     Text,
     Constants,
     Functions,
     Variables,
 }
 
-const PARTS: [Part; 4] = [Part::Text, Part::Constants, Part::Functions, Part::Variables];
+const PARTS: [ImagePart; 4] =
+    [ImagePart::Text, ImagePart::Constants, ImagePart::Functions, ImagePart::Variables];
 
-impl Part {
+impl ImagePart {
     /// `None` for a section that the image does not need.
-    fn of(name: &str, characteristics: u32) -> Option<Part> {
+    fn of(name: &str, characteristics: u32) -> Option<ImagePart> {
         let has = |flag: u32| characteristics & flag != 0;
         match () {
             () if has(pe::IMAGE_SCN_LNK_REMOVE | pe::IMAGE_SCN_LNK_INFO | pe::IMAGE_SCN_MEM_DISCARDABLE) => {
                 None
             }
-            () if name == ".pdata" => Some(Part::Functions),
-            () if has(pe::IMAGE_SCN_MEM_EXECUTE) => Some(Part::Text),
-            () if has(pe::IMAGE_SCN_MEM_WRITE) => Some(Part::Variables),
-            () => Some(Part::Constants),
+            () if name == ".pdata" => Some(ImagePart::Functions),
+            () if has(pe::IMAGE_SCN_MEM_EXECUTE) => Some(ImagePart::Text),
+            () if has(pe::IMAGE_SCN_MEM_WRITE) => Some(ImagePart::Variables),
+            () => Some(ImagePart::Constants),
         }
     }
 }
@@ -61,7 +62,7 @@ impl Part {
 /// A section of the object, and where it begins in its part.
 struct Source<'d> {
     index: SectionIndex,
-    part: Part,
+    part: ImagePart,
     at: u64,
     size: u64,
     data: &'d [u8],
@@ -72,7 +73,7 @@ struct Image<'d> {
     machine: Machine,
     file: CoffFile<'d>,
     sources: Vec<Source<'d>>,
-    sizes: BTreeMap<Part, u64>,
+    sizes: BTreeMap<ImagePart, u64>,
     /// Functions outside, with the library of each; the number is that of its jump.
     imports: Vec<(SymbolIndex, String, &'static str)>,
     exports: Vec<(String, SymbolIndex)>,
@@ -95,12 +96,12 @@ impl<'d> Image<'d> {
             Some(pe::IMAGE_FILE_MACHINE_ARM64) => Machine::Aarch64,
             _ => return Err(bad("the machine is not known")),
         };
-        let mut sizes: BTreeMap<Part, u64> = BTreeMap::new();
+        let mut sizes: BTreeMap<ImagePart, u64> = BTreeMap::new();
         let mut sources = vec![];
         for section in file.sections() {
             let SectionFlags::Coff { characteristics } = section.flags() else { continue };
             let name = section.name().map_err(bad)?;
-            let Some(part) = Part::of(name, characteristics) else { continue };
+            let Some(part) = ImagePart::of(name, characteristics) else { continue };
             let size = sizes.entry(part).or_default();
             let at = size.next_multiple_of(section.align().max(1));
             *size = at + section.size();
@@ -124,13 +125,13 @@ impl<'d> Image<'d> {
         Ok(Image { machine, file, sources, sizes, imports, exports })
     }
 
-    fn size(&self, part: Part) -> u64 {
+    fn size(&self, part: ImagePart) -> u64 {
         self.sizes.get(&part).copied().unwrap_or(0)
     }
 
     /// Bytes of the code with the jumps behind it.
     fn jumps_at(&self) -> u64 {
-        self.size(Part::Text).next_multiple_of(JUMP_BYTES)
+        self.size(ImagePart::Text).next_multiple_of(JUMP_BYTES)
     }
 
     fn build(&self, name: &str) -> Result<Vec<u8>> {
@@ -143,24 +144,27 @@ impl<'d> Image<'d> {
         writer.reserve_section_headers(
             u16::from(with_relocations) + PARTS.iter().filter(|&&part| self.has(part)).count() as u16,
         );
-        let mut ranges: BTreeMap<Part, SectionRange> = BTreeMap::new();
+        let mut ranges: BTreeMap<ImagePart, SectionRange> = BTreeMap::new();
         let small = |size: u64| u32::try_from(size).map_err(|_| bad("more than 4 GiB"));
         let text = small(self.jumps_at() + JUMP_BYTES * self.imports.len() as u64)?;
-        ranges.insert(Part::Text, writer.reserve_text_section(text));
+        ranges.insert(ImagePart::Text, writer.reserve_text_section(text));
         // The tables lie behind the object's constants; their size does not depend on where.
-        let tables_at = self.size(Part::Constants).next_multiple_of(16);
+        let tables_at = self.size(ImagePart::Constants).next_multiple_of(16);
         let tables = Tables::new(self, name, 0, |_| Ok(0))?;
         let constants = small(tables_at + tables.bytes.len() as u64)?;
         let range = writer.reserve_rdata_section(constants);
-        ranges.insert(Part::Constants, range);
-        if self.has(Part::Functions) {
-            ranges.insert(Part::Functions, writer.reserve_pdata_section(small(self.size(Part::Functions))?));
+        ranges.insert(ImagePart::Constants, range);
+        if self.has(ImagePart::Functions) {
+            ranges.insert(
+                ImagePart::Functions,
+                writer.reserve_pdata_section(small(self.size(ImagePart::Functions))?),
+            );
         }
-        if self.has(Part::Variables) {
-            let size = small(self.size(Part::Variables))?;
-            ranges.insert(Part::Variables, writer.reserve_data_section(size, size));
+        if self.has(ImagePart::Variables) {
+            let size = small(self.size(ImagePart::Variables))?;
+            ranges.insert(ImagePart::Variables, writer.reserve_data_section(size, size));
         }
-        let at = |part: Part| ranges.get(&part).map_or(0, |range| u64::from(range.virtual_address));
+        let at = |part: ImagePart| ranges.get(&part).map_or(0, |range| u64::from(range.virtual_address));
         let tables_rva = range.virtual_address + small(tables_at)?;
         let tables = Tables::new(self, name, tables_rva, |symbol| small(self.address(symbol, &at)?))?;
         let (exports, imports, entries) =
@@ -169,21 +173,21 @@ impl<'d> Image<'d> {
         for place in self.relocate(&mut contents, &at)? {
             writer.add_reloc(small(place)?, pe::IMAGE_REL_BASED_DIR64);
         }
-        if let Some(functions) = contents.get_mut(&Part::Functions) {
+        if let Some(functions) = contents.get_mut(&ImagePart::Functions) {
             // Unwinders look functions up by their start, which is what a row begins with.
             let bytes = if self.machine == Machine::X86_64 { 12 } else { 8 };
             let mut rows: Vec<&[u8]> = functions.chunks_exact(bytes).collect();
             rows.sort_by_key(|row| row.first_chunk().map(|start| u32::from_le_bytes(*start)));
             *functions = rows.concat();
         }
-        let text = contents.entry(Part::Text).or_default();
+        let text = contents.entry(ImagePart::Text).or_default();
         text.resize(self.jumps_at() as usize, 0xcc);
         for number in 0..self.imports.len() {
-            let place = at(Part::Text) + text.len() as u64;
+            let place = at(ImagePart::Text) + text.len() as u64;
             let entry = u64::from(entries.start) + tables.entry(number) as u64;
             text.extend(self.machine.jump(place, entry).map_err(bad)?);
         }
-        let constants = contents.entry(Part::Constants).or_default();
+        let constants = contents.entry(ImagePart::Constants).or_default();
         constants.resize(tables_at as usize, 0);
         constants.extend(&tables.bytes);
         if writer.has_relocs() {
@@ -237,8 +241,8 @@ impl<'d> Image<'d> {
     }
 
     /// Whether the image has a section.
-    fn has(&self, part: Part) -> bool {
-        matches!(part, Part::Text | Part::Constants) || self.size(part) > 0
+    fn has(&self, part: ImagePart) -> bool {
+        matches!(part, ImagePart::Text | ImagePart::Constants) || self.size(part) > 0
     }
 
     fn has_absolute(&self) -> Result<bool> {
@@ -253,11 +257,11 @@ impl<'d> Image<'d> {
     }
 
     /// The bytes of each part, before references are filled in.
-    fn contents(&self) -> Result<BTreeMap<Part, Vec<u8>>> {
-        let mut contents: BTreeMap<Part, Vec<u8>> = BTreeMap::new();
+    fn contents(&self) -> Result<BTreeMap<ImagePart, Vec<u8>>> {
+        let mut contents: BTreeMap<ImagePart, Vec<u8>> = BTreeMap::new();
         for source in &self.sources {
             let bytes = contents.entry(source.part).or_default();
-            let fill = if source.part == Part::Text { 0xcc } else { 0 };
+            let fill = if source.part == ImagePart::Text { 0xcc } else { 0 };
             bytes.resize(usize::try_from(source.at).map_err(bad)?, fill);
             bytes.extend(source.data);
             // What has no contents is zeros.
@@ -267,9 +271,9 @@ impl<'d> Image<'d> {
     }
 
     /// Distance of a symbol from the start of the image, of a function outside that of its jump.
-    fn address(&self, symbol: SymbolIndex, at: &dyn Fn(Part) -> u64) -> Result<u64> {
+    fn address(&self, symbol: SymbolIndex, at: &dyn Fn(ImagePart) -> u64) -> Result<u64> {
         if let Some(number) = self.imports.iter().position(|import| import.0 == symbol) {
-            return Ok(at(Part::Text) + self.jumps_at() + JUMP_BYTES * number as u64);
+            return Ok(at(ImagePart::Text) + self.jumps_at() + JUMP_BYTES * number as u64);
         }
         let symbol = self.file.symbol_by_index(symbol).map_err(bad)?;
         let section = symbol.section_index().ok_or_else(|| bad("a symbol has no section"))?;
@@ -279,7 +283,11 @@ impl<'d> Image<'d> {
     }
 
     /// Fills references in; gives the places of absolute addresses.
-    fn relocate(&self, contents: &mut BTreeMap<Part, Vec<u8>>, at: &dyn Fn(Part) -> u64) -> Result<Vec<u64>> {
+    fn relocate(
+        &self,
+        contents: &mut BTreeMap<ImagePart, Vec<u8>>,
+        at: &dyn Fn(ImagePart) -> u64,
+    ) -> Result<Vec<u64>> {
         let mut absolute = vec![];
         for source in &self.sources {
             let section = self.file.section_by_index(source.index).map_err(bad)?;

@@ -18,7 +18,7 @@ use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::{DType, Dim, Graph, State, Sym, Tensor, TensorType};
 use onnxc_loops::Kernel;
 use onnxc_loops::lower::explain::REPORT_WORDS;
-use onnxc_machine::target::Target;
+use onnxc_machine::target::Core;
 use onnxc_schedule::ALIGN;
 
 /// Runs version number `.1` of a kernel on its buffers, given the words of the sizes and its range; gives its code.
@@ -119,8 +119,8 @@ impl<'g> Model<'g> {
     }
 
     /// The loop nest of a kernel.
-    pub fn nest(&self, kernel: KernelId, target: &Target) -> Result<Kernel> {
-        self.kernels[kernel.index()].nest(&kernel.to_string(), target)
+    pub fn nest(&self, kernel: KernelId, core: &Core) -> Result<Kernel> {
+        self.kernels[kernel.index()].nest(&kernel.to_string(), core)
     }
 
     /// The code of a kernel, and how many buffers it has.

@@ -25,7 +25,7 @@ use onnxc_backend::codegen::kernels::{Explanation, KernelCode, Kernels};
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::Graph;
 use onnxc_loops::Kernel;
-use onnxc_machine::target::Target;
+use onnxc_machine::target::Core;
 use onnxc_schedule as schedule;
 use onnxc_schedule::Group;
 
@@ -64,12 +64,12 @@ pub struct KernelUse<'g> {
 
 impl KernelUse<'_> {
     /// Its loop nest.
-    pub fn nest(&self, name: &str, target: &Target) -> Result<Kernel> {
+    pub fn nest(&self, name: &str, core: &Core) -> Result<Kernel> {
         let Some(explanation) = self.explains else {
-            return onnxc_loops::lower::lower(self.graph, self.group, name, target);
+            return onnxc_loops::lower::lower(self.graph, self.group, name, core);
         };
         let lost = &explanation.lost;
-        let found = onnxc_loops::lower::explain::explain(self.graph, self.group, lost, name, target)?;
+        let found = onnxc_loops::lower::explain::explain(self.graph, self.group, lost, name, core)?;
         found.map(|found| found.kernel).ok_or_else(|| internal(format!("{name} explains nothing")))
     }
 

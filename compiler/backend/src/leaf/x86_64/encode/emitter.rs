@@ -1,6 +1,6 @@
 //! Instructions of the vector IR to instructions of the machine.
 
-use super::super::codes::{self, Form, UnaryForm, code};
+use super::super::codes::{self, CodeForm, UnaryForm, code};
 use super::operand::{Operands, Source, address, general, lower, slot, vector};
 use super::{Pool, text};
 use crate::leaf::alloc::{Action, Location};
@@ -242,7 +242,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    pub(super) fn two(&mut self, (code, imm): Form, dst: Register, a: Source) -> Emitted {
+    pub(super) fn two(&mut self, (code, imm): CodeForm, dst: Register, a: Source) -> Emitted {
         self.push(match (a, imm) {
             (Source::Reg(a), None) => Instruction::with2(code, dst, a),
             (Source::Mem(a), None) => Instruction::with2(code, dst, a),
@@ -251,7 +251,7 @@ impl<'a> Emitter<'a> {
         })
     }
 
-    pub(super) fn three(&mut self, (code, imm): Form, dst: Register, a: Register, b: Source) -> Emitted {
+    pub(super) fn three(&mut self, (code, imm): CodeForm, dst: Register, a: Register, b: Source) -> Emitted {
         self.push(match (b, imm) {
             (Source::Reg(b), None) => Instruction::with3(code, dst, a, b),
             (Source::Mem(b), None) => Instruction::with3(code, dst, a, b),

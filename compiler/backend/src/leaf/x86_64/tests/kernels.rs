@@ -12,7 +12,7 @@ use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use onnxc_ir::{error, interp};
 use onnxc_loops as loops;
 use onnxc_loops::{Kernel, math, program};
-use onnxc_machine::target::Target;
+use onnxc_machine::target::{Core, Target};
 use onnxc_passes as pass;
 use onnxc_passes::PackPolicy;
 use onnxc_schedule as schedule;
@@ -75,9 +75,9 @@ fn assert_close(found: &Tensor, expected: &Tensor, close: Close, what: &str) {
     }
 }
 
-fn lower(graph: &Graph, program: &Program, target: &Target) -> Vec<Kernel> {
+fn lower(graph: &Graph, program: &Program, core: &Core) -> Vec<Kernel> {
     let lower = |(id, group): (schedule::GroupId, &schedule::Group)| {
-        let mut kernel = loops::lower::lower(graph, group, &id.to_string(), target).unwrap();
+        let mut kernel = loops::lower::lower(graph, group, &id.to_string(), core).unwrap();
         math::expand(&mut kernel);
         kernel
     };
@@ -118,7 +118,7 @@ fn check_packed(
     let mut code = Vec::new();
     let mut codes = std::collections::HashMap::new();
     for kernel in &kernels {
-        match leaf::compile(kernel, &leaf).unwrap() {
+        match leaf::compile(kernel, leaf.wide.unwrap()).unwrap() {
             Ok(compiled) => {
                 code.push(decode(&compiled.bytes[..compiled.instructions]));
                 codes.insert(kernel.name.clone(), compiled);
@@ -440,7 +440,9 @@ fn registers_change_in_branches() {
     loops::verify::verify(&kernel).unwrap();
     for target in targets() {
         let leaf = target.leaf().unwrap();
-        let code = leaf::compile(&kernel, &leaf).unwrap().unwrap_or_else(|why| panic!("{why}: {kernel}"));
+        let code = leaf::compile(&kernel, leaf.wide.unwrap())
+            .unwrap()
+            .unwrap_or_else(|why| panic!("{why}: {kernel}"));
         let mut buffers = [7f32.to_le_bytes().to_vec(), vec![0; 4]];
         let pointers: Vec<*mut u8> = buffers.iter_mut().map(|buffer| buffer.as_mut_ptr()).collect();
         Emulator::new(&code.bytes).call(&pointers, Some(&[4, 4]), &[0; 8], (0, 0));

@@ -61,7 +61,7 @@ fn run_all(kernel: &Kernel, buffers: &[Vec<u8>], what: &str) -> Vec<Vec<u8>> {
     let mut interpreted = buffers.to_vec();
     assert_eq!(onnxc_machine::vector::interp::run(&func, &mut interpreted, &[], range).unwrap(), 0);
     assert_eq!(wanted, interpreted, "{what}: the vector IR computes something else");
-    let code = leaf::compile(&kernel, &target).unwrap().unwrap();
+    let code = leaf::compile(&kernel, target.wide.unwrap()).unwrap().unwrap();
     let mut emulated = buffers.to_vec();
     let lengths: Vec<usize> = emulated.iter().map(Vec::len).collect();
     let pointers: Vec<*mut u8> = emulated.iter_mut().map(|buffer| buffer.as_mut_ptr()).collect();
