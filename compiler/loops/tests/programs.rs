@@ -4,7 +4,7 @@
 use onnxc_ir::graph::{DType, Dim, Graph, ValueId};
 use onnxc_ir::graph::{Sym, Tensor};
 use onnxc_loops::lower::lower;
-use onnxc_machine::target::Target;
+use onnxc_machine::target::{Core, Target};
 use onnxc_schedule::testing::*;
 use onnxc_schedule::{GroupId, Options, Program, Scratch, Step, Storage, schedule};
 use proptest::prelude::*;

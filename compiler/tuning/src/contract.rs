@@ -201,7 +201,7 @@ impl RegisterTile {
         let vectors = panel / lanes;
         let beside = |part: usize| fit(part).0 - part + 1;
         let holds = |part: usize| match facts.one_row {
-            true => fit(part).1 + beside(part) <= target.vector_registers,
+            true => fit(part).1 + beside(part) <= core.vector_registers,
             false => fit(part).2 >= FEW_ROWS,
         };
         let part = (1..=vectors).rev().find(|part| vectors.is_multiple_of(*part) && holds(*part));
@@ -238,8 +238,8 @@ impl RegisterTile {
         let groups = (1..=vectors).filter(|group| vectors.is_multiple_of(*group));
         let groups = Allowed::one_of(groups.map(|group| (group * lanes) as i64).collect(), "whole vectors");
         // Where the registers do not hold a row of the panel beside the sums, it comes in groups.
-        let is_crowded = lanes > 1 && !by_lane && rows * own + operands > target.vector_registers;
-        let room = (target.vector_registers + 1).saturating_sub(rows * own + beside).max(1);
+        let is_crowded = lanes > 1 && !by_lane && rows * own + operands > core.vector_registers;
+        let room = (core.vector_registers + 1).saturating_sub(rows * own + beside).max(1);
         let group = match is_crowded {
             true => (1..=vectors.min(room)).rev().find(|group| vectors.is_multiple_of(*group)).unwrap_or(1),
             false if by_lane && vectors.is_multiple_of(GROUP) => GROUP,

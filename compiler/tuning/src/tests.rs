@@ -89,9 +89,9 @@ fn register_tiles_fill_the_registers() {
 #[test]
 fn sums_of_one_row_stay_in_registers() {
     let of = |cpu: &str, panel: usize| {
-        let target = target(cpu);
-        let lanes = target.lanes(4);
-        let facts = Facts { one_row: true, ..facts(&target, panel) };
+        let core = core(cpu);
+        let lanes = core.lanes(4);
+        let facts = Facts { one_row: true, ..facts(&core, panel) };
         let tile = with("", |pick| RegisterTile::choose(&Facts { lanes, ..facts }, pick)).unwrap().0;
         (tile.columns, tile.together, tile.is_crowded)
     };

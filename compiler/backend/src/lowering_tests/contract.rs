@@ -397,7 +397,7 @@ fn rows_at_one_stride_take_no_division() {
         let program = schedule(&graph, Options::default()).unwrap();
         let target = Target::host().unwrap();
         for group in program.groups.values() {
-            let kernel = lower(&graph, group, "product", &target).unwrap();
+            let kernel = lower(&graph, group, "product", &target.core).unwrap();
             let (mut names, mut divisions) = (0, 0);
             visit::stmts(&kernel.body, &mut |stmt| match stmt {
                 Stmt::Let { value: Expr::Index(index), .. } => names += usize::from(index.divides()),

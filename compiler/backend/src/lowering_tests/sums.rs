@@ -127,8 +127,8 @@ fn extremes_beside_long_sums_are_whole() {
 /// Short sums, those of integers, and extremes have no parts; infinities and NaN come through them.
 #[test]
 fn what_has_no_parts_and_what_is_not_finite() {
-    let target = fixed_target().leaf().unwrap();
-    assert!(!error(&[2, 7, 7, 8], &[1, 2], false, 0.1, &target).1.contains("sum_terms"));
+    let core = fixed_target().leaf().unwrap();
+    assert!(!error(&[2, 7, 7, 8], &[1, 2], false, 0.1, &core).1.contains("sum_terms"));
     for special in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
         for (shape, axes) in [([2, 600, 8], [1]), ([2, 8, 20000], [2])] {
             let mut graph = Graph::default();

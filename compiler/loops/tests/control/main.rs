@@ -30,7 +30,7 @@ pub(crate) fn run(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<(Vec<usize>, V
     // So do its loop nests.
     let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), None)?;
     let kernels = Kernels::new(&optimised, &program, &|graph, program, group| {
-        let mut kernel = loops::lower::lower(graph, &program.groups[group], "kernel", &target)?;
+        let mut kernel = loops::lower::lower(graph, &program.groups[group], "kernel", &target.core)?;
         loops::math::expand(&mut kernel);
         Ok(kernel)
     })?;

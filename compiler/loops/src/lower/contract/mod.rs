@@ -25,7 +25,7 @@ use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::dim::{product, row_major_strides};
 use onnxc_ir::graph::{DType, Dim, Node, Op, RhsLayout, Tensor, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn};
-use onnxc_machine::target::Target;
+use onnxc_machine::target::Core;
 use onnxc_tuning::Picker;
 use onnxc_tuning::contract::{Facts, Prefetch, RegisterTile};
 
@@ -111,9 +111,9 @@ struct Short {
 
 impl Short {
     /// None where rows that stay in place are best read one after the other.
-    fn new(layout: &RhsLayout, order: Option<ValueId>, target: &Target) -> Option<Short> {
+    fn new(layout: &RhsLayout, order: Option<ValueId>, core: &Core) -> Option<Short> {
         match *layout {
-            RhsLayout::Ordered { stays: true, .. } if !target.is_leaf || target.has_byte_products() => None,
+            RhsLayout::Ordered { stays: true, .. } if !core.is_leaf() || core.has_byte_products() => None,
             RhsLayout::Ordered { short, stays, .. } => Some(Short { steps: short, order, stays }),
             _ => None,
         }
@@ -248,7 +248,7 @@ impl Lowering<'_> {
         let tile = RegisterTile::choose(&facts, pick)?;
         let order = node.inputs.get(2).copied();
         let ignores_order = matches!(layout, RhsLayout::Ordered { .. });
-        let terms = match (Short::new(layout, order, self.target), codes) {
+        let terms = match (Short::new(layout, order, self.core), codes) {
             (Some(short), _) => Terms::Short(short),
             (None, Some(per_word)) => Terms::Codes { per_word, digits: self.digits_of(node, &facts, pick)? },
             (None, None) if order.is_some() && !ignores_order => return internal("digits without codes"),

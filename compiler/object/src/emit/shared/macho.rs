@@ -268,7 +268,9 @@ impl<'d> Input<'d> {
         for section in file.sections() {
             let SectionFlags::MachO { flags } = section.flags() else { continue };
             let segment = section.segment_name_bytes().map_err(bad)?.unwrap_or_default();
-            let Some(part) = LibraryPart::of(segment, section.name_bytes().map_err(bad)?, flags)? else { continue };
+            let Some(part) = LibraryPart::of(segment, section.name_bytes().map_err(bad)?, flags)? else {
+                continue;
+            };
             let align = section.align().max(1);
             let most = self.alignments.entry(part).or_insert(1);
             *most = align.max(*most);

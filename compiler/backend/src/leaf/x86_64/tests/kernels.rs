@@ -149,7 +149,7 @@ fn check_packed(
     assert_close(&emulated, &expected, tolerance, "emulated and evaluated");
     // Cranelift's kernels have vectors of 128 bits, and panels that were laid out for these ones. They run here.
     let [v4, _, _, v3, _] = targets();
-    let narrow = lower(&graph, &program, &v4);
+    let narrow = lower(&graph, &program, &v4.core);
     let here = if has_evex() { v4 } else { v3 };
     let cranelift = run(&narrow, &|kernel, buffers, symbols| {
         Ok(build_at(kernel, None, &here).run(buffers, &[0; 8], range(kernel, symbols)) as u32)
