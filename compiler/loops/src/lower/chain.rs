@@ -8,7 +8,7 @@
 //! Weights of bf16 have slots of their own. Zeros behind their rows are stored once: every row of a chain has the same length.
 
 use super::contract::RowBlock;
-use super::contract::walk::Part;
+use super::contract::walk::RangePart;
 use crate::lower::{Lowering, Override, internal, uses};
 use crate::{Access, Buffer, Expr, Index, LoopKind, Stmt, Term};
 use onnxc_ir::error::Result;
@@ -137,7 +137,7 @@ impl<'a> Lowering<'a> {
         let mut axes = shape[..shape.len() - 2].to_vec();
         axes.push(count.clone());
         let (all, own) = (product(&axes), part);
-        let part = Part { number: part.clone(), count: chain.blocks.parts.clone() };
+        let part = RangePart { number: part.clone(), count: chain.blocks.parts.clone() };
         self.for_part(std::slice::from_ref(&all), &part, &mut |cx, turn| {
             let mut batch: Vec<Index> = cx
                 .split_rows(&turn[0], &axes)

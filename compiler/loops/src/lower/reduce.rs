@@ -8,7 +8,7 @@ mod columns;
 mod parts;
 mod quads;
 
-use crate::lower::contract::walk::Part;
+use crate::lower::contract::walk::RangePart;
 use crate::lower::runs::{self, Run};
 use crate::lower::{Lowering, Override, internal};
 use crate::nest::{Axis, Nest, hoist, split_vector, vector_lanes, widths, with_hoisted};
@@ -436,7 +436,7 @@ impl Lowering<'_> {
             let (turn, lead) = index.split_last().expect("the axis of the parts");
             let [number, block] = cx.split_pair(turn, [&parts, count]);
             let channel = block.scale(size);
-            let part = Part { number, count: parts.clone() };
+            let part = RangePart { number, count: parts.clone() };
             cx.for_part(rows, &part, &mut |cx, at| {
                 let mut index: Vec<Index> = lead.iter().cloned().chain(at).collect();
                 if let Some(last) = index.last_mut() {

@@ -7,7 +7,7 @@
 //! two are equal and the result is that of a stable sort.
 
 use crate::lower::Lowering;
-use crate::lower::contract::walk::Part;
+use crate::lower::contract::walk::RangePart;
 use crate::lower::expr::INDEX_OUT_OF_RANGE;
 use crate::lower::radix::Lists;
 use crate::{Access, Buf, Buffer, Expr, Index, Local, LoopKind, Stmt};
@@ -131,7 +131,7 @@ impl Lowering<'_> {
         let locals = (!sort.certain).then(|| self.heap_locals());
         self.for_each("part", &sort.parts.clone(), LoopKind::Parallel, |cx, part| {
             let lists = Lists { buf, start: part.scale(&sort.slot()) };
-            let part = Part { number: part, count: sort.parts.clone() };
+            let part = RangePart { number: part, count: sort.parts.clone() };
             cx.for_part(&rows, &part, &mut |cx, index| {
                 let row = row(index);
                 let Some(locals) = locals else { return cx.radix_row(&sort, &lists, &row, descending) };

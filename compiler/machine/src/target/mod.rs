@@ -1,5 +1,6 @@
 //! One value per target: triple, processor and the levels above it. What code is lowered for is a [`Core`]: vectors, registers
-//! and caches, as Cranelift or leaf kernels have them. Adding a target touches this folder. Beyond it only object formats and linkers know architectures.
+//! and caches, as Cranelift or leaf kernels have them. Adding a target touches this folder. Beyond it only object formats and linkers
+//! know architectures.
 
 mod aarch64;
 mod core;

@@ -17,7 +17,7 @@ pub(super) mod walk;
 use std::ops::Range;
 
 use self::taps::LeftOut;
-use self::walk::{Ahead, Part};
+use self::walk::{Ahead, RangePart};
 use crate::lower::{Lowering, Override, internal};
 use crate::nest::{Axis, Nest, widths};
 use crate::{Buf, Expr, Index, Local, LoopKind, Stmt, visit};
@@ -196,7 +196,7 @@ impl Lowering<'_> {
         }
         let panels = job.columns.ceil_div(&Dim::from(job.nr)).expect("nr is positive");
         self.for_each("panel", &panels, LoopKind::Serial, |cx, panel| {
-            cx.panel(&job, batch, &panel, &Part::whole())
+            cx.panel(&job, batch, &panel, &RangePart::whole())
         })
     }
 

@@ -6,7 +6,7 @@
 //! in registers, as each is read once or twice.
 
 use super::Job;
-use super::walk::{Ahead, Part};
+use super::walk::{Ahead, RangePart};
 use crate::lower::codes::Codes;
 use crate::lower::runs::{Run, balanced};
 use crate::lower::{Lowering, Override, internal};
@@ -49,7 +49,7 @@ struct Group<'a> {
     main: &'a Run,
     rest: &'a [Run],
     /// The number of the group, and of all groups.
-    part: Part,
+    part: RangePart,
 }
 
 /// Rows from which on the sums of a tile of two vectors do not wait for each other.
@@ -153,7 +153,7 @@ impl Lowering<'_> {
         stage: &Widened,
         batch: &[Index],
         panel: &Index,
-        part: &Part,
+        part: &RangePart,
     ) -> Result<()> {
         let Some(sums) = stage.sums else {
             self.widen_block(job, stage, (batch, panel), &[Index::zero()])?;
@@ -177,7 +177,7 @@ impl Lowering<'_> {
         let behind = count.clone() * height;
         let rest: Vec<Run> =
             rest.into_iter().map(|run| Run { from: run.from + behind.clone(), ..run }).collect();
-        let whole = Part::whole();
+        let whole = RangePart::whole();
         let looped = outer.iter().any(|dim| *dim != Dim::ONE);
         let (by_loop, by_group) = if looped { (part, &whole) } else { (&whole, part) };
         // The same number for each part: a part without a group would leave its work to another thread.
@@ -185,7 +185,7 @@ impl Lowering<'_> {
         let groups = count.ceil_div(&fit).expect("groups have tiles") * by_group.count.clone();
         self.for_part(outer, by_loop, &mut |cx, lead| {
             cx.for_part(std::slice::from_ref(&groups), by_group, &mut |cx, number| {
-                let part = Part { number: number[0].clone(), count: groups.clone() };
+                let part = RangePart { number: number[0].clone(), count: groups.clone() };
                 let (lead, main, rest) = (&lead[..], &main, &rest[..]);
                 cx.staged_group(job, stage, &Group { batch, panel, sums, lead, main, rest, part })
             })

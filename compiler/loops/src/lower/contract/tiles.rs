@@ -12,7 +12,7 @@
 //! once: elements that an epilogue reads may lie where it stores.
 
 use super::Job;
-use super::walk::{Ahead, Part};
+use super::walk::{Ahead, RangePart};
 use crate::lower::runs::greedy;
 use crate::lower::{Lowering, Override, internal};
 use crate::tiles::{MAX_ROW_BYTES, MAX_ROWS, MAX_TILES, Tile, TileDecl, TileStmt};
@@ -293,7 +293,7 @@ impl Lowering<'_> {
         plan: &TilePlan,
         batch: &[Index],
         panel: &Index,
-        part: &Part,
+        part: &RangePart,
     ) -> Result<()> {
         let axes = self.tile_axes(job);
         let (outer, tiled) = axes.split_at(plan.looped);
@@ -308,7 +308,7 @@ impl Lowering<'_> {
             let ahead = ahead.clone().map(|ahead| ahead.of_tile(number));
             TileBlock { batch, panel, starts, ahead, sums: Index::zero() }
         };
-        let whole = Part::whole();
+        let whole = RangePart::whole();
         let looped = outer.iter().any(|dim| *dim != Dim::ONE);
         let (by_loop, by_block) = if looped { (part, &whole) } else { (&whole, part) };
         let starts_from = |lead: &[Index], first: &Index, count: usize| -> Vec<Start> {
@@ -404,7 +404,7 @@ impl Lowering<'_> {
         job: &Job,
         plan: &TilePlan,
         count: &Dim,
-        part: &Part,
+        part: &RangePart,
         make: &dyn Fn(&mut Self, &Index) -> TileBlock<'b>,
     ) -> Result<()> {
         let own = count.ceil_div(&part.count).expect("there are parts");

@@ -4,7 +4,7 @@
 //! product of such parts, a rectangle of an image, are alike then: tiles go along all of them, and leave out the other taps. Only a run
 //! knows the number of rows of a rectangle.
 
-use super::walk::Part;
+use super::walk::RangePart;
 use super::{Job, Tile};
 use crate::lower::Lowering;
 use crate::lower::expr::{pick, pick_index};
@@ -34,7 +34,7 @@ impl Lowering<'_> {
         job: &Job,
         batch: &[Index],
         panel: &Index,
-        part: &Part,
+        part: &RangePart,
     ) -> Result<()> {
         let row_axes = job.row_axes(&self.graph.ty(job.out).shape);
         let (outer, axes) = row_axes.split_at(job.tile.row_loops);
@@ -73,7 +73,7 @@ impl Lowering<'_> {
         &mut self,
         job: &Job,
         rectangle: &Rectangle,
-        part: &Part,
+        part: &RangePart,
         fill: TileFn<'_, Self>,
     ) -> Result<()> {
         let rows =
@@ -102,7 +102,7 @@ impl Lowering<'_> {
     fn for_own_tiles(
         &mut self,
         count: &Index,
-        part: &Part,
+        part: &RangePart,
         fill: &mut dyn FnMut(&mut Self, Index) -> Result<()>,
     ) -> Result<()> {
         let mut end = |number: Index| {

@@ -21,14 +21,14 @@ use onnxc_tuning::contract::{Extents, PART_TILES, Prefetch, Walk};
 use onnxc_tuning::{CACHE_LINE, Picker, shared_axes};
 
 /// A part of a range: number `number` of `count`.
-pub(in crate::lower) struct Part {
+pub(in crate::lower) struct RangePart {
     pub number: Index,
     pub count: Dim,
 }
 
-impl Part {
-    pub(crate) fn whole() -> Part {
-        Part { number: Index::zero(), count: Dim::ONE }
+impl RangePart {
+    pub(crate) fn whole() -> RangePart {
+        RangePart { number: Index::zero(), count: Dim::ONE }
     }
 }
 
@@ -168,7 +168,7 @@ impl<'a> Lowering<'a> {
             let (turn, batch) = index.split_last().expect("the axis of the parts");
             let [number, panel] = cx.split_pair(turn, [&parts, &panels]);
             cx.border(job, &number, &panel)?;
-            cx.panel(job, batch, &panel, &Part { number, count: parts.clone() })
+            cx.panel(job, batch, &panel, &RangePart { number, count: parts.clone() })
         })
     }
 
@@ -210,7 +210,13 @@ impl<'a> Lowering<'a> {
     }
 
     /// A part of the rows of one panel.
-    pub(super) fn panel(&mut self, job: &Job, batch: &[Index], panel: &Index, part: &Part) -> Result<()> {
+    pub(super) fn panel(
+        &mut self,
+        job: &Job,
+        batch: &[Index],
+        panel: &Index,
+        part: &RangePart,
+    ) -> Result<()> {
         let condition = match &job.route {
             Route::Tiles(plan) => self.enough_for_tiles(job, plan),
             Route::Widened(stage) => self.enough_for_stage(job, stage),
@@ -234,7 +240,7 @@ impl<'a> Lowering<'a> {
         job: &Job,
         batch: &[Index],
         panel: &Index,
-        part: &Part,
+        part: &RangePart,
         widened: Option<Buf>,
     ) -> Result<()> {
         if job.left_out.is_implicit {
@@ -249,7 +255,7 @@ impl<'a> Lowering<'a> {
         let all = product(outer) * tiles.clone();
         let own = all.floor_div(&part.count).expect("there are parts");
         let ahead = self.ahead(job, batch, panel, &own)?;
-        let whole = Part::whole();
+        let whole = RangePart::whole();
         let looped = outer.iter().any(|dim| *dim != Dim::ONE);
         let (by_loop, by_tile) = if looped { (part, &whole) } else { (&whole, part) };
         self.for_part(outer, by_loop, &mut |cx, lead| {
@@ -285,7 +291,7 @@ impl<'a> Lowering<'a> {
     pub(in crate::lower) fn for_part(
         &mut self,
         shape: &[Dim],
-        part: &Part,
+        part: &RangePart,
         fill: &mut dyn FnMut(&mut Self, Vec<Index>) -> Result<()>,
     ) -> Result<()> {
         if part.count == Dim::ONE {
@@ -309,7 +315,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The iterations of a loop that are a part's.
-    pub(super) fn part_of(&self, extent: &Dim, part: &Part) -> (Index, Index) {
+    pub(super) fn part_of(&self, extent: &Dim, part: &RangePart) -> (Index, Index) {
         let end = |number: &Index| number.scale(extent).floor_div(&part.count, &self.extent_fn());
         (end(&part.number), end(&part.number.add(&Index::int(1))))
     }

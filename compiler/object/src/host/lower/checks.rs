@@ -19,7 +19,7 @@ use onnxc_ir::graph::{DType, Dim, Graph, Sym, TensorType};
 use onnxc_runtime_support::weights::{self, word};
 use onnxc_schedule::{ALIGN, Step, Storage};
 
-pub(super) use apart::{Apart, Part};
+pub(super) use apart::{Apart, Verified};
 
 /// A tensor of the caller.
 #[derive(Clone)]

@@ -10,7 +10,7 @@ use crate::host::ir::{
 };
 use crate::host::lower::Lowered;
 use crate::host::lower::builder::Builder;
-use crate::host::lower::checks::{Apart, Checks, Part};
+use crate::host::lower::checks::{Apart, Checks, Verified};
 use crate::host::lower::exchange;
 use crate::host::lower::layout::{Plan, Scope};
 use crate::host::lower::sizes::{Sizes, given_symbols, leave_if};
@@ -68,20 +68,20 @@ pub(super) fn lower(
     if let Some(own) = scope.graph.rank {
         exchange::check_communicator(writer.b, own);
     }
-    let call = |writer: &mut Checks<'_, '_>, part: Part| {
+    let call = |writer: &mut Checks<'_, '_>, part: Verified| {
         for (_, check) in checks.iter().filter(|check| check.0 == part) {
             writer.b.effect(Op::Call(*check, params.clone()));
         }
     };
-    call(&mut writer, Part::Types);
+    call(&mut writer, Verified::Types);
     writer.bind_state();
     writer.bind_symbols();
-    call(&mut writer, Part::Inputs);
+    call(&mut writer, Verified::Inputs);
     writer.check_inputs()?;
     writer.check_state()?;
     writer.check_sizes()?;
     writer.check_assumptions()?;
-    call(&mut writer, Part::Outputs);
+    call(&mut writer, Verified::Outputs);
     writer.check_outputs()?;
     writer.check_workspace()?;
     // A run that was cancelled before it began writes nothing.

@@ -62,18 +62,18 @@ impl Apart {
 
     /// The tensors of each function that checks some. The first functions check types and decide the symbols of inputs; the next ones
     /// rely on these and check the rest of the inputs; the last ones check outputs.
-    pub(crate) fn functions(&self) -> [(Part, std::slice::Chunks<'_, Port>); 3] {
+    pub(crate) fn functions(&self) -> [(Verified, std::slice::Chunks<'_, Port>); 3] {
         [
-            (Part::Types, self.inputs.chunks(CHECKS_PER_FUNCTION)),
-            (Part::Inputs, self.inputs.chunks(CHECKS_PER_FUNCTION)),
-            (Part::Outputs, self.outputs.chunks(CHECKS_PER_FUNCTION)),
+            (Verified::Types, self.inputs.chunks(CHECKS_PER_FUNCTION)),
+            (Verified::Inputs, self.inputs.chunks(CHECKS_PER_FUNCTION)),
+            (Verified::Outputs, self.outputs.chunks(CHECKS_PER_FUNCTION)),
         ]
     }
 }
 
 /// What functions check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::host::lower) enum Part {
+pub(in crate::host::lower) enum Verified {
     Types,
     Inputs,
     Outputs,
@@ -81,7 +81,7 @@ pub(in crate::host::lower) enum Part {
 
 impl Checks<'_, '_> {
     /// A part of the checks of some tensors, in a function of their own.
-    pub(crate) fn check_apart(&mut self, part: Part, ports: &[Port]) -> Result<()> {
+    pub(crate) fn check_apart(&mut self, part: Verified, ports: &[Port]) -> Result<()> {
         let graph = self.scope.graph;
         for &port in ports {
             let ty = match port {
@@ -90,18 +90,18 @@ impl Checks<'_, '_> {
             };
             let given = given(graph, port);
             match part {
-                Part::Types => {
+                Verified::Types => {
                     self.check_type(&given, ty);
                     self.decide(&given, ty);
                     continue;
                 }
-                Part::Inputs => self.load_symbols(ty),
-                Part::Outputs => {
+                Verified::Inputs => self.load_symbols(ty),
+                Verified::Outputs => {
                     self.check_type(&given, ty);
                     self.load_symbols(ty);
                 }
             }
-            let (exact, dims) = (part == Part::Inputs, self.dims(ty)?);
+            let (exact, dims) = (part == Verified::Inputs, self.dims(ty)?);
             // A caller need not fill in the symbolic dims of an output.
             self.check_dims(&given, ty, &dims, |_, dim| exact || dim.is_const());
             let bytes = self.bytes(&given, ty)?;
