@@ -25,6 +25,8 @@ from draw import KINDS, build, draw, smaller
 
 # A cliff: more than this many times the bound, and of ONNX Runtime's time; and the milliseconds below which calls weigh more than kernels.
 OF_BOUND, OF_PEER, LEAST_MS = 2.0, 1.15, 0.02
+# Seconds after which a run of onnxc hangs, on a machine of any speed.
+HANG = 45 * 60
 
 
 class Refused(Exception):
@@ -48,7 +50,7 @@ class Machine:
         command = [str(self.onnxc), "bench", str(model), "--json", "--seconds", str(seconds), "--threads", str(threads), *self.flags, *more]
         for name, size in sizes.items():
             command += ["--size", f"{name}={size}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
         if done.returncode:
             raise Refused((done.stderr.strip().splitlines() or ["no message"])[0])
         return json.loads(done.stdout)
