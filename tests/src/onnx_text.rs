@@ -148,7 +148,7 @@ impl Reader {
         match self.peek().cloned() {
             Some(Token::Number(number)) => {
                 self.at += 1;
-                number.parse().map_err(|_| format!("`{number}` is no integer"))
+                number.parse().map_err(|_| format!("`{number}` is not an integer"))
             }
             _ => self.wrong("an integer"),
         }
@@ -235,7 +235,7 @@ impl Reader {
     /// `float[n, 4]`, `float[]`, or `float` for one of any rank.
     fn tensor_type(&mut self) -> Result<(DataType, Option<Vec<String>>)> {
         let name = self.word()?;
-        let ty = TYPES.iter().find(|row| row.0 == name).ok_or(format!("`{name}` is no type"))?.1;
+        let ty = TYPES.iter().find(|row| row.0 == name).ok_or(format!("`{name}` is not a type"))?.1;
         if !self.eat("[") {
             return Ok((ty, None));
         }
@@ -272,7 +272,7 @@ impl Reader {
 
     fn tensor(&mut self, name: &str, ty: DataType, dims: &[String]) -> Result<TensorProto> {
         let dims: Option<Vec<i64>> = dims.iter().map(|dim| dim.parse().ok()).collect();
-        let dims = dims.ok_or_else(|| format!("`{name}` has a dim that is no number"))?;
+        let dims = dims.ok_or_else(|| format!("`{name}` has a dim that is not a number"))?;
         let count = dims.iter().product::<i64>();
         self.sign("{")?;
         let values = match self.eat("..") {
@@ -298,7 +298,7 @@ impl Reader {
             ..TensorProto::default()
         };
         for value in &values {
-            let number = || value.parse::<f64>().map_err(|_| format!("`{value}` is no number"));
+            let number = || value.parse::<f64>().map_err(|_| format!("`{value}` is not a number"));
             match ty {
                 DataType::Float => tensor.float_data.push(number()? as f32),
                 DataType::Double => tensor.double_data.push(number()?),
@@ -360,7 +360,7 @@ impl Reader {
             let of = self.word()?;
             return Ok(AttributeProto { ref_attr_name: Some(of), ..attribute(&name, kind) });
         }
-        let float = |text: &str| text.parse::<f32>().map_err(|_| format!("`{text}` is no number"));
+        let float = |text: &str| text.parse::<f32>().map_err(|_| format!("`{text}` is not a number"));
         Ok(match self.peek().cloned() {
             Some(Token::Text(text)) => {
                 self.at += 1;
@@ -405,11 +405,11 @@ impl Reader {
         let mut list = attribute(name, kind);
         for item in items {
             let (Token::Number(text) | Token::Text(text)) = item else { continue };
-            let wrong = |_| format!("`{text}` is no number");
+            let wrong = |_| format!("`{text}` is not a number");
             match kind {
                 AttributeType::Strings => list.strings.push(text.into_bytes().into()),
                 AttributeType::Floats => {
-                    list.floats.push(text.parse().map_err(|_| format!("`{text}` is no number"))?)
+                    list.floats.push(text.parse().map_err(|_| format!("`{text}` is not a number"))?)
                 }
                 _ => list.ints.push(text.parse().map_err(wrong)?),
             }
@@ -471,8 +471,8 @@ mod tests {
         };
         refused("m () => () { y = ", "a name is expected");
         refused("m () => () <float[2] w = {1}> {}", "1 elements, must have 2");
-        refused("m () => () <float[n] w = {1}> {}", "a dim that is no number");
-        refused("m (quaternion[2] x) => () {}", "`quaternion` is no type");
+        refused("m () => () <float[n] w = {1}> {}", "a dim that is not a number");
+        refused("m (quaternion[2] x) => () {}", "`quaternion` is not a type");
         refused("m () => () { y = Add <axis = @by> () }", "needs a type");
         refused("m () => () { y = Add <mode = \"x> () }", "a string without an end");
     }

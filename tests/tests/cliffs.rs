@@ -7,7 +7,7 @@ fn the_hunter_knows_cliffs_and_shrinks_them() {
     PEERS.run_script("cliffs/main_test.py", &[]).unwrap();
 }
 
-/// Prints what it finds. Times of a busy machine are no verdict; a case that is refused is one.
+/// Prints what it finds. Times of a busy machine decide nothing; a case that is refused fails.
 #[test]
 fn a_short_hunt_refuses_nothing() {
     let folder = target_dir().join("cliffs");

@@ -919,8 +919,10 @@ mod loaded {
         let image: Vec<f32> = (0..64).map(|at| (at % 5) as f32 / 5.0).collect();
         let predict = |model: &Model| {
             let (mut image, mut found) = (image.clone(), [0f32; 10]);
-            let input = [tensor(&mut image, 1, &mut [1, 1, 8, 8])];
-            let mut output = [tensor(&mut found, 1, &mut [1, 10])];
+            // Tensors point to their dims.
+            let (mut image_dims, mut dims) = ([1, 1, 8, 8], [1, 10]);
+            let input = [tensor(&mut image, 1, &mut image_dims)];
+            let mut output = [tensor(&mut found, 1, &mut dims)];
             assert_eq!(run(model, &input, &mut output, &Options::default()), Status::OK);
             found
         };

@@ -3,13 +3,13 @@
 
 mod tiles;
 
-use std::collections::HashMap;
+use cranelift_entity::{EntityRef, SecondaryMap};
 
 use crate::tiles::Tile;
 use crate::{Access, Buf, Expr, Index, Kernel, Local, Stmt, Term, Var};
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::{DType, Dim, MapFn, Op, Sym, Tensor};
-use onnxc_ir::interp;
+use onnxc_ir::eval::{Single, map_single};
+use onnxc_ir::graph::{DType, Dim, MapFn, Sym};
 
 /// What a kernel call gives: 0, or the code of the check that failed.
 pub type Code = u32;
@@ -17,20 +17,23 @@ pub type Code = u32;
 /// What the memory of a kernel's frame holds at first.
 const UNSPECIFIED: u8 = 0xd5;
 
+/// The bytes of a zero of any type.
+const ZEROS: [u8; 16] = [0; 16];
+
 /// Runs a kernel on its buffers, which are flat byte arrays of the declared lengths; `symbols` gives the run-time
 /// values of dims. An access outside its buffer is an internal error that names it.
 pub fn run(kernel: &Kernel, buffers: &mut [Vec<u8>], symbols: &dyn Fn(Sym) -> Option<i64>) -> Result<Code> {
-    let locals = kernel.locals.iter().map(|(local, decl)| {
+    let mut locals: SecondaryMap<Local, Vec<Single>> = SecondaryMap::new();
+    for (local, decl) in &kernel.locals {
         let count: usize = decl.extents.iter().product();
-        (local, vec![scalar(&Expr::constant(decl.dtype, 0.0)); count])
-    });
-    let locals = locals.collect();
-    let (vars, frames, tiles) = (HashMap::new(), HashMap::new(), HashMap::new());
+        locals[local] = vec![Single::new(decl.dtype, &ZEROS[..decl.dtype.size()]); count];
+    }
+    let (vars, frames, tiles) = (SecondaryMap::new(), SecondaryMap::new(), SecondaryMap::new());
     let mut machine = Machine { kernel, buffers, symbols, vars, locals, frames, tiles };
     for (at, (buf, buffer)) in kernel.buffers.iter().enumerate() {
         let bytes = machine.dim(&buffer.len)? as usize * buffer.dtype.size();
         if buffer.access == Access::Frame {
-            machine.frames.insert(buf, vec![UNSPECIFIED; bytes]);
+            machine.frames[buf] = Some(vec![UNSPECIFIED; bytes]);
             continue;
         }
         if machine.buffers.get(at).map_or(0, Vec::len) < bytes {
@@ -44,26 +47,31 @@ fn fail<T>(message: String) -> Result<T> {
     Err(Error::internal(Stage::Loops, message))
 }
 
-fn scalar(expr: &Expr) -> Tensor {
-    match expr {
-        Expr::Const { dtype, bits } => {
-            let data = bits.to_le_bytes()[..dtype.size()].to_vec();
-            Tensor::new(*dtype, vec![], data.into())
-        }
-        _ => unreachable!("constants only"),
-    }
+fn integer(value: i64) -> Single {
+    Single::new(DType::I64, &value.to_le_bytes())
+}
+
+/// A variable in an index.
+fn as_index(value: &Single) -> Result<i64> {
+    let wide = match value.dtype {
+        DType::I64 => *value,
+        dtype if dtype.is_float() => return fail(format!("a variable of {dtype} in an index")),
+        _ => map_single(MapFn::Cast { to: DType::I64, saturate: false }, &[*value])?,
+    };
+    Ok(i64::from_le_bytes(wide.data().try_into().expect("eight bytes")))
 }
 
 struct Machine<'a> {
     kernel: &'a Kernel,
     buffers: &'a mut [Vec<u8>],
     symbols: &'a dyn Fn(Sym) -> Option<i64>,
-    vars: HashMap<Var, Tensor>,
-    locals: HashMap<Local, Vec<Tensor>>,
+    /// Those that are bound.
+    vars: SecondaryMap<Var, Option<Single>>,
+    locals: SecondaryMap<Local, Vec<Single>>,
     /// The kernel's own memory.
-    frames: HashMap<Buf, Vec<u8>>,
+    frames: SecondaryMap<Buf, Option<Vec<u8>>>,
     /// Elements of the tiles that hold any.
-    tiles: HashMap<Tile, Vec<i32>>,
+    tiles: SecondaryMap<Tile, Option<Vec<i32>>>,
 }
 
 impl Machine<'_> {
@@ -78,8 +86,8 @@ impl Machine<'_> {
         let mut sum = self.dim(&index.constant)?;
         for (term, coefficient) in &index.terms {
             let value = match term {
-                Term::Var(var) => match self.vars.get(var).and_then(Tensor::to_i64s) {
-                    Some(value) => value[0],
+                Term::Var(var) => match &self.vars[*var] {
+                    Some(value) => as_index(value)?,
                     None => return fail(format!("{var} is read before it is bound")),
                 },
                 Term::FloorDiv(x, by) => self.dividend(x)? / self.dim(by)?.max(1),
@@ -113,7 +121,7 @@ impl Machine<'_> {
             Stmt::For { var, lo, hi, step, body, .. } => {
                 let (mut at, end) = (self.index(lo)?, self.index(hi)?);
                 while at < end {
-                    self.vars.insert(*var, Tensor::scalar(at));
+                    self.vars[*var] = Some(integer(at));
                     match self.block(body)? {
                         0 => at += step,
                         code => return Ok(code),
@@ -122,7 +130,7 @@ impl Machine<'_> {
             }
             Stmt::Let { var, value } => {
                 let value = self.eval(value)?;
-                self.vars.insert(*var, value);
+                self.vars[*var] = Some(value);
             }
             Stmt::Store { buf, index, value } => {
                 let value = self.eval(value)?;
@@ -132,19 +140,18 @@ impl Machine<'_> {
                 }
                 let at = self.element(*buf, index)?;
                 let size = decl.dtype.size();
-                self.bytes_mut(*buf)[at..at + size].copy_from_slice(&value.data);
+                self.bytes_mut(*buf)[at..at + size].copy_from_slice(value.data());
             }
             Stmt::Set { local, at, value } => {
                 let value = self.eval(value)?;
                 let at = self.register(*local, at)?;
-                self.locals.get_mut(local).expect("all locals exist")[at] = value;
+                self.locals[*local][at] = value;
             }
             Stmt::Accumulate { local, at, op, value } => {
                 let value = self.eval(value)?;
                 let at = self.register(*local, at)?;
-                let old = self.locals[local][at].clone();
-                let new = map(MapFn::Binary(*op), &[&old, &value])?;
-                self.locals.get_mut(local).expect("all locals exist")[at] = new;
+                let old = self.locals[*local][at];
+                self.locals[*local][at] = map_single(MapFn::Binary(*op), &[old, value])?;
             }
             Stmt::If { condition, then, otherwise } => {
                 let taken = if self.truth(condition)? { then } else { otherwise };
@@ -162,16 +169,16 @@ impl Machine<'_> {
     }
 
     fn bytes(&self, buf: Buf) -> &[u8] {
-        self.frames.get(&buf).unwrap_or_else(|| &self.buffers[buf.as_u32() as usize])
+        self.frames[buf].as_ref().unwrap_or_else(|| &self.buffers[buf.index()])
     }
 
     fn bytes_mut(&mut self, buf: Buf) -> &mut [u8] {
         let buffers = &mut *self.buffers;
-        self.frames.get_mut(&buf).unwrap_or_else(|| &mut buffers[buf.as_u32() as usize])
+        self.frames[buf].as_mut().unwrap_or_else(|| &mut buffers[buf.index()])
     }
 
     fn truth(&mut self, condition: &Expr) -> Result<bool> {
-        Ok(self.eval(condition)?.data[0] != 0)
+        Ok(self.eval(condition)?.data()[0] != 0)
     }
 
     /// Byte offset of an element.
@@ -197,48 +204,46 @@ impl Machine<'_> {
         Ok(offset)
     }
 
-    fn eval(&mut self, expr: &Expr) -> Result<Tensor> {
+    fn eval(&mut self, expr: &Expr) -> Result<Single> {
         match expr {
-            Expr::Const { .. } => Ok(scalar(expr)),
-            Expr::Index(index) => Ok(Tensor::scalar(self.index(index)?)),
-            Expr::Var(var) => match self.vars.get(var) {
-                Some(value) => Ok(value.clone()),
+            Expr::Const { dtype, bits } => Ok(Single::new(*dtype, &bits.to_le_bytes()[..dtype.size()])),
+            Expr::Index(index) => Ok(integer(self.index(index)?)),
+            Expr::Var(var) => match self.vars[*var] {
+                Some(value) => Ok(value),
                 None => fail(format!("{var} is read before it is bound")),
             },
             Expr::Load { buf, index } => {
                 let dtype = self.kernel.buffers[*buf].dtype;
                 let at = self.element(*buf, index)?;
-                let data = self.bytes(*buf)[at..at + dtype.size()].to_vec();
-                Ok(Tensor::new(dtype, vec![], data.into()))
+                Ok(Single::new(dtype, &self.bytes(*buf)[at..at + dtype.size()]))
             }
             Expr::Word { buf, index } => {
                 let size = self.kernel.buffers[*buf].dtype.size();
-                let mut bytes = Vec::with_capacity(4);
-                for element in 0..4 / size {
+                let mut bytes = [0; 4];
+                for (element, bytes) in bytes.chunks_exact_mut(size).enumerate() {
                     let at = self.element(*buf, &index.add(&Index::int(element as i64)))?;
-                    bytes.extend_from_slice(&self.bytes(*buf)[at..at + size]);
+                    bytes.copy_from_slice(&self.bytes(*buf)[at..at + size]);
                 }
-                Ok(Tensor::new(DType::I32, vec![], bytes.into()))
+                Ok(Single::new(DType::I32, &bytes))
             }
             Expr::Quad { bytes } => {
-                let bytes = bytes.iter().map(|byte| Ok(self.eval(byte)?.data[0]));
-                Ok(Tensor::new(DType::I32, vec![], bytes.collect::<Result<Vec<u8>>>()?.into()))
+                let mut quad = [0; 4];
+                for (at, byte) in quad.iter_mut().zip(bytes.iter()) {
+                    *at = self.eval(byte)?.data()[0];
+                }
+                Ok(Single::new(DType::I32, &quad))
             }
             Expr::Get { local, at } => {
                 let at = self.register(*local, at)?;
-                Ok(self.locals[local][at].clone())
+                Ok(self.locals[*local][at])
             }
             // All operands are evaluated, also both sides of a choice, as in machine code: none may load what does not exist.
             _ => {
                 let Some(function) = expr.function() else { return fail(format!("no value of {expr}")) };
                 let operands = expr.operands().into_iter();
                 let values = operands.map(|operand| self.eval(operand)).collect::<Result<Vec<_>>>()?;
-                map(function, &values.iter().collect::<Vec<_>>())
+                map_single(function, &values)
             }
         }
     }
-}
-
-fn map(function: MapFn, operands: &[&Tensor]) -> Result<Tensor> {
-    Ok(interp::eval(&Op::Map(function), operands)?.remove(0))
 }

@@ -196,7 +196,7 @@ impl RegisterTile {
             let operands = vectors + codes + usize::from(!by_lane) + between(vectors);
             (operands, own, (core.vector_registers.saturating_sub(operands) / own).max(1))
         };
-        // Panels for longer vectors are taken in parts: of one row, such whose sums stay in registers beside a vector of the panel.
+        // Panels for longer vectors are taken in parts: of one row, parts with sums that stay in registers beside a vector of the panel.
         let whole = facts.codes || facts.narrow || lanes == 1;
         let vectors = panel / lanes;
         let beside = |part: usize| fit(part).0 - part + 1;

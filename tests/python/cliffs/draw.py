@@ -274,7 +274,7 @@ def build_quantized_matmul(g, sizes, choices):
 
 
 def build_pair(g, sizes, choices):
-    """Two operators after each other, of which the second may want another order of axes than the first gives."""
+    """Two operators after each other. The second may want another order of axes than the first gives."""
     shape = shaped(g, sizes)
     x = g.input(shape)
     for which in choices:

@@ -3,8 +3,9 @@ bound and ONNX Runtime. What is slower than both is shrunk to the smallest case 
 
     python cliffs/main.py --onnxc ONNXC [--cases 5000] [--seed 1] [--kinds conv,softmax] [--keep DIR] [--out cliffs.md]
 
-The bound of a case is the bytes of its inputs, outputs and weights at the bandwidth, or its operations at the peak, whichever takes longer. Its
-figures are the least of short measurements, taken again where they look bad; ONNX Runtime's are less what a call of it takes.
+The bound of a case is the larger of two times: that of the bytes of its inputs, outputs and weights at the bandwidth, and that of its
+operations at the peak. Its figures are the least of short measurements, taken again where they look bad; ONNX Runtime's are less what
+a call of it takes.
 It prints, and fails where onnxc refuses a case that ONNX Runtime runs.
 """
 import argparse
@@ -75,7 +76,7 @@ class Machine:
 
 
 class Figures:
-    """Least times of a case in ms, of as many measurements as there were."""
+    """Least times of a case in ms, of all its measurements."""
 
     def __init__(self, bound):
         self.bound, self.ours, self.peer = bound, float("inf"), float("inf")
@@ -124,7 +125,7 @@ def outputs(model, sizes):
 
 
 def shrink(case, is_cliff, steps=24):
-    """A smallest case that still is a cliff, of at most so many tries."""
+    """The smallest case that still is a cliff, found within a number of tries."""
     tried = {case}
     while steps > 0:
         for less in smaller(case):

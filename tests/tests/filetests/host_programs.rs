@@ -191,7 +191,7 @@ struct Case {
     header: String,
     /// Calls, in order.
     calls: Vec<String>,
-    /// What is replaced by what, one at a time.
+    /// Each text and its replacement, one at a time.
     changes: Vec<(String, String)>,
     text: String,
     expected: String,

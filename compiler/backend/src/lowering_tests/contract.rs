@@ -240,7 +240,7 @@ fn products_of_bytes_with_short_sums() {
         let random: Vec<u8> = (0..all.len()).map(|at| (noise(at + 77) * 512.0) as u8).collect();
         let inputs = [all, random].map(|data| [Tensor::from_slice(&shape, &data)]);
         let wanted = inputs.each_ref().map(|inputs| interp::run(&graph, inputs).unwrap().remove(0));
-        // For a machine with AVX2, and for many, of which some have products of bytes by an instruction each.
+        // For a machine with AVX2, and for many; some of those have products of bytes by an instruction each.
         let many = PackPolicy { short_sums: false, short_sums_in_place: true, ..PackPolicy::MIXED };
         for (pack, in_place) in [(PackPolicy::WIDE, false), (many, true)] {
             let mut graph = graph.clone();

@@ -48,110 +48,196 @@ macro_rules! with_wide_lane {
 }
 pub(super) use with_wide_lane;
 
+/// One element of a dtype other than strings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Single {
+    pub dtype: DType,
+    /// Its bytes come first.
+    bytes: [u8; 16],
+}
+
+impl Single {
+    /// `data`: the bytes of one element.
+    pub fn new(dtype: DType, data: &[u8]) -> Single {
+        let mut bytes = [0; 16];
+        bytes[..dtype.size()].copy_from_slice(data);
+        Single { dtype, bytes }
+    }
+
+    pub fn data(&self) -> &[u8] {
+        &self.bytes[..self.dtype.size()]
+    }
+}
+
+/// An operand: its type, and its elements.
+type Operand<'a> = (DType, &'a [u8]);
+
+/// One element of a `Map` from one element of each operand, as [`super::eval`] gives those of tensors. Errors: a function that has no
+/// meaning on the operands' types, and operands that are not those of the function.
+pub fn map_single(function: MapFn, operands: &[Single]) -> Result<Single> {
+    let mut types = operands.iter().map(|operand| operand.dtype);
+    let is_typed = match function {
+        MapFn::Select => {
+            types.next() == Some(DType::Bool) && operands.len() == 3 && operands[1].dtype == operands[2].dtype
+        }
+        _ => types.next().is_some_and(|first| types.all(|dtype| dtype == first)),
+    };
+    if !is_typed || operands.len() > 3 {
+        return mismatch(function, operands.len());
+    }
+    let mut views = [(DType::Bool, &[][..]); 3];
+    for (view, operand) in views.iter_mut().zip(operands) {
+        *view = (operand.dtype, operand.data());
+    }
+    let views = &views[..operands.len()];
+    let dtype = result_type(function, views)?;
+    let mut result = Single { dtype, bytes: [0; 16] };
+    compute(function, views, &mut result.bytes[..dtype.size()])?;
+    Ok(result)
+}
+
 /// `shape` is the inferred shape of the result.
 pub(super) fn map(function: MapFn, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
     let operands = inputs.iter().map(|x| expand(x, shape)).collect::<Result<Vec<_>>>()?;
-    match (function, operands.as_slice()) {
-        (MapFn::Unary(UnaryFn::Swap), [x]) if x.dtype.part().is_some() => Ok(swap(x)),
-        (MapFn::Binary(BinaryFn::BitOr), [a, b]) if a.dtype.part().is_some() => {
-            let data = a.data.iter().zip(&b.data[..]).map(|(a, b)| a | b).collect();
-            Ok(Tensor::new(a.dtype, a.shape.clone(), data))
+    let views: Vec<Operand<'_>> = operands.iter().map(|x| (x.dtype, &x.data[..])).collect();
+    let dtype = result_type(function, &views)?;
+    if let (MapFn::Bitcast { .. }, [x]) = (function, operands.as_slice())
+        && dtype.size() == x.dtype.size()
+    {
+        return Ok(Tensor { dtype, shape: shape.to_vec(), data: x.data.clone() });
+    }
+    let mut data = zeroed(dtype, shape)?;
+    compute(function, &views, &mut data)?;
+    Ok(Tensor::new(dtype, shape.to_vec(), Bytes::from(data)))
+}
+
+fn mismatch<T>(function: MapFn, count: usize) -> Result<T> {
+    Err(Error::internal(Stage::Run, format!("{function:?} of {count} inputs")))
+}
+
+fn result_type(function: MapFn, operands: &[Operand<'_>]) -> Result<DType> {
+    Ok(match (function, operands) {
+        (MapFn::Unary(function), [_]) if classify(function).is_some() => DType::Bool,
+        (MapFn::Compare(_), [_, _]) => DType::Bool,
+        (MapFn::Unary(_), [x]) | (MapFn::Binary(_), [x, _]) | (MapFn::MulAdd, [x, _, _]) => x.0,
+        (MapFn::Select, [_, then, _]) => then.0,
+        (MapFn::Cast { to, .. } | MapFn::Bitcast { to }, [_]) => to,
+        _ => return mismatch(function, operands.len()),
+    })
+}
+
+/// Writes the elements of the result, as many as each operand has.
+fn compute(function: MapFn, operands: &[Operand<'_>], out: &mut [u8]) -> Result<()> {
+    match (function, operands) {
+        (MapFn::Unary(UnaryFn::Swap), [(dtype, x)]) if dtype.part().is_some() => {
+            swap(dtype.size(), x, out);
+            Ok(())
         }
-        (MapFn::Binary(function), [a, b]) => {
-            with_lane!(a.dtype, function.name(), lane => binary_in(lane, function, a, b))
+        (MapFn::Binary(BinaryFn::BitOr), [(dtype, a), (_, b)]) if dtype.part().is_some() => {
+            out.iter_mut().zip(*a).zip(*b).for_each(|((out, a), b)| *out = a | b);
+            Ok(())
         }
-        (MapFn::Unary(function), [x]) => unary(function, x),
-        (MapFn::Compare(function), [a, b]) => {
-            with_lane!(a.dtype, function.name(), lane => compare_in(lane, function, a, b))
+        (MapFn::Binary(function), [(dtype, a), (_, b)]) => {
+            with_lane!(*dtype, function.name(), lane => binary_in(lane, function, *dtype, [a, b], out))
         }
-        (MapFn::Select, [condition, then, otherwise]) => select(condition, then, otherwise),
-        (MapFn::MulAdd, [a, b, c]) => mul_add(a, b, c),
-        (MapFn::Cast { to, saturate }, [x]) => match (x.dtype, to) {
+        (MapFn::Unary(function), [x]) => unary(function, *x, out),
+        (MapFn::Compare(function), [(dtype, a), (_, b)]) => {
+            with_lane!(*dtype, function.name(), lane => compare_in(lane, function, [a, b], out))
+        }
+        (MapFn::Select, [(_, condition), (dtype, then), (_, otherwise)]) => {
+            select(dtype.size(), condition, [then, otherwise], out);
+            Ok(())
+        }
+        (MapFn::MulAdd, [(dtype, a), (_, b), (_, c)]) => mul_add(*dtype, [a, b, c], out),
+        (MapFn::Cast { to, saturate }, [(dtype, x)]) => match (*dtype, to) {
             (DType::Str | DType::C64 | DType::C128, _) | (_, DType::Str | DType::C64 | DType::C128)
-                if x.dtype != to && x.dtype.part() != Some(to) && to.part() != Some(x.dtype) =>
+                if *dtype != to && dtype.part() != Some(to) && to.part() != Some(*dtype) =>
             {
-                undefined(&format!("cast to {to}"), x.dtype)
+                undefined(&format!("cast to {to}"), *dtype)
             }
-            _ => Ok(cast(x, to, saturate)),
+            _ => {
+                convert((*dtype, x), to, saturate, out);
+                Ok(())
+            }
         },
-        (MapFn::Bitcast { to }, [x]) if to.size() == x.dtype.size() => {
-            Ok(Tensor { dtype: to, shape: x.shape.clone(), data: x.data.clone() })
+        (MapFn::Bitcast { to }, [(dtype, x)]) if to.size() == dtype.size() => {
+            out.copy_from_slice(x);
+            Ok(())
         }
-        _ => Err(Error::internal(Stage::Run, format!("{function:?} of {} inputs", inputs.len()))),
+        _ => mismatch(function, operands.len()),
     }
 }
 
 /// With one rounding.
-fn mul_add(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<Tensor> {
-    let mut data = zeroed(a.dtype, &a.shape)?;
-    if let Some(lane) = Lane::<f32>::f32(a.dtype) {
-        let operands = lane.read(a).zip(lane.read(b)).zip(lane.read(c));
-        for (((a, b), c), out) in operands.zip(data.chunks_exact_mut(lane.size)) {
+fn mul_add(dtype: DType, [a, b, c]: [&[u8]; 3], out: &mut [u8]) -> Result<()> {
+    if let Some(lane) = Lane::<f32>::f32(dtype) {
+        let operands = lane.elements(a).zip(lane.elements(b)).zip(lane.elements(c));
+        for (((a, b), c), out) in operands.zip(out.chunks_exact_mut(lane.size)) {
             (lane.store)(a.mul_add(b, c), out);
         }
-    } else if let Some(lane) = Lane::<f64>::f64(a.dtype) {
-        let operands = lane.read(a).zip(lane.read(b)).zip(lane.read(c));
-        for (((a, b), c), out) in operands.zip(data.chunks_exact_mut(lane.size)) {
+    } else if let Some(lane) = Lane::<f64>::f64(dtype) {
+        let operands = lane.elements(a).zip(lane.elements(b)).zip(lane.elements(c));
+        for (((a, b), c), out) in operands.zip(out.chunks_exact_mut(lane.size)) {
             (lane.store)(a.mul_add(b, c), out);
         }
     } else {
-        return undefined("mul_add", a.dtype);
+        return undefined("mul_add", dtype);
     }
-    Ok(Tensor::new(a.dtype, a.shape.clone(), Bytes::from(data)))
+    Ok(())
 }
 
-/// The parts of complex numbers exchanged.
-fn swap(x: &Tensor) -> Tensor {
-    let size = x.dtype.size();
-    let swapped = |at: usize| x.data[at / size * size + (at + size / 2) % size];
-    let data = (0..x.data.len()).map(swapped).collect();
-    Tensor::new(x.dtype, x.shape.clone(), data)
+/// The parts of complex numbers exchanged; each has `size` bytes.
+fn swap(size: usize, x: &[u8], out: &mut [u8]) {
+    for (at, byte) in out.iter_mut().enumerate() {
+        *byte = x[at / size * size + (at + size / 2) % size];
+    }
 }
 
-fn unary(function: UnaryFn, x: &Tensor) -> Result<Tensor> {
+fn unary(function: UnaryFn, (dtype, x): Operand<'_>, out: &mut [u8]) -> Result<()> {
     if let Some(test) = classify(function) {
-        let Some(lane) = Lane::f64(x.dtype) else { return undefined(function.name(), x.dtype) };
-        let data: Bytes = lane.read(x).map(|value| u8::from(test(value))).collect();
-        return Ok(Tensor::new(DType::Bool, x.shape.clone(), data));
+        let Some(lane) = Lane::f64(dtype) else { return undefined(function.name(), dtype) };
+        lane.elements(x).zip(out).for_each(|(value, out)| *out = u8::from(test(value)));
+        return Ok(());
     }
-    with_lane!(x.dtype, function.name(), lane => unary_in(lane, function, x))
+    with_lane!(dtype, function.name(), lane => unary_in(lane, function, dtype, x, out))
 }
 
-fn unary_in<W: Work>(lane: Lane<W>, function: UnaryFn, x: &Tensor) -> Result<Tensor> {
-    let Some(apply) = W::unary(function) else { return undefined(function.name(), x.dtype) };
-    let mut data = zeroed(x.dtype, &x.shape)?;
-    for (value, out) in lane.read(x).zip(data.chunks_exact_mut(lane.size)) {
+fn unary_in<W: Work>(lane: Lane<W>, function: UnaryFn, dtype: DType, x: &[u8], out: &mut [u8]) -> Result<()> {
+    let Some(apply) = W::unary(function) else { return undefined(function.name(), dtype) };
+    for (value, out) in lane.elements(x).zip(out.chunks_exact_mut(lane.size)) {
         (lane.store)(apply(value), out);
     }
-    Ok(Tensor::new(x.dtype, x.shape.clone(), Bytes::from(data)))
+    Ok(())
 }
 
-fn binary_in<W: Work>(lane: Lane<W>, function: BinaryFn, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    let Some(apply) = W::binary(function) else { return undefined(function.name(), a.dtype) };
-    let mut data = zeroed(a.dtype, &a.shape)?;
-    let bits = a.dtype.bits();
-    for ((x, y), out) in lane.read(a).zip(lane.read(b)).zip(data.chunks_exact_mut(lane.size)) {
+fn binary_in<W: Work>(
+    lane: Lane<W>,
+    function: BinaryFn,
+    dtype: DType,
+    [a, b]: [&[u8]; 2],
+    out: &mut [u8],
+) -> Result<()> {
+    let Some(apply) = W::binary(function) else { return undefined(function.name(), dtype) };
+    let bits = dtype.bits();
+    for ((x, y), out) in lane.elements(a).zip(lane.elements(b)).zip(out.chunks_exact_mut(lane.size)) {
         (lane.store)(apply(x, y, bits), out);
     }
-    Ok(Tensor::new(a.dtype, a.shape.clone(), Bytes::from(data)))
+    Ok(())
 }
 
-fn compare_in<W: Work>(lane: Lane<W>, function: CompareFn, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+fn compare_in<W: Work>(lane: Lane<W>, function: CompareFn, [a, b]: [&[u8]; 2], out: &mut [u8]) -> Result<()> {
     let test = W::compare(function);
-    let data: Bytes = lane.read(a).zip(lane.read(b)).map(|(x, y)| u8::from(test(x, y))).collect();
-    Ok(Tensor::new(DType::Bool, a.shape.clone(), data))
+    let operands = lane.elements(a).zip(lane.elements(b));
+    operands.zip(out).for_each(|((x, y), out)| *out = u8::from(test(x, y)));
+    Ok(())
 }
 
-fn select(condition: &Tensor, then: &Tensor, otherwise: &Tensor) -> Result<Tensor> {
-    let mut data = zeroed(then.dtype, &then.shape)?;
-    let size = then.dtype.size();
-    let choices = then.data.chunks_exact(size).zip(otherwise.data.chunks_exact(size));
-    for ((pick, (then, otherwise)), out) in
-        condition.data.iter().zip(choices).zip(data.chunks_exact_mut(size))
-    {
+/// Elements of `size` bytes.
+fn select(size: usize, condition: &[u8], [then, otherwise]: [&[u8]; 2], out: &mut [u8]) {
+    let choices = then.chunks_exact(size).zip(otherwise.chunks_exact(size));
+    for ((pick, (then, otherwise)), out) in condition.iter().zip(choices).zip(out.chunks_exact_mut(size)) {
         out.copy_from_slice(if *pick != 0 { then } else { otherwise });
     }
-    Ok(Tensor::new(then.dtype, then.shape.clone(), Bytes::from(data)))
 }
 
 /// Converts elements as `MapFn::Cast` does, by the rules of ONNX `Cast`:
@@ -170,19 +256,27 @@ pub fn cast(tensor: &Tensor, to: DType, saturate: bool) -> Tensor {
     if tensor.dtype == to {
         return tensor.clone();
     }
-    let (from_part, from_stride) = real_part(tensor.dtype);
-    let (to_part, to_stride) = real_part(to);
-    let mut data = vec![0; tensor.len() * to_stride];
-    if integers::cast(tensor.dtype, &tensor.data, to, &mut data) {
-        return Tensor::new(to, tensor.shape.clone(), Bytes::from(data));
+    let mut data = vec![0; tensor.len() * real_part(to).1];
+    convert((tensor.dtype, &tensor.data), to, saturate, &mut data);
+    Tensor::new(to, tensor.shape.clone(), Bytes::from(data))
+}
+
+/// As [`cast`], into memory of zeros.
+fn convert((from, data): Operand<'_>, to: DType, saturate: bool, out: &mut [u8]) {
+    if from == to {
+        return out.copy_from_slice(data);
     }
+    if integers::cast(from, data, to, out) {
+        return;
+    }
+    let (from_part, from_stride) = real_part(from);
+    let (to_part, to_stride) = real_part(to);
     if let (Some(read), Some(write)) = (reader(from_part), writer(to_part, saturate)) {
         let (from_size, to_size) = (from_part.size(), to_part.size());
-        for (from, to) in tensor.data.chunks_exact(from_stride).zip(data.chunks_exact_mut(to_stride)) {
+        for (from, to) in data.chunks_exact(from_stride).zip(out.chunks_exact_mut(to_stride)) {
             write(read(&from[..from_size]), &mut to[..to_size]);
         }
     }
-    Tensor::new(to, tensor.shape.clone(), Bytes::from(data))
 }
 
 /// Type of an element's real part, which comes first, and the size of the whole element.

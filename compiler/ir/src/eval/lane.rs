@@ -143,8 +143,12 @@ impl Lane<bool> {
 impl<W: Copy> Lane<W> {
     /// All elements, in order.
     pub(super) fn read<'a>(&self, tensor: &'a Tensor) -> impl Iterator<Item = W> + use<'a, W> {
-        let load = self.load;
-        tensor.data.chunks_exact(self.size).map(load)
+        self.elements(&tensor.data)
+    }
+
+    /// The elements of `data`, in order.
+    pub(super) fn elements<'a>(&self, data: &'a [u8]) -> impl Iterator<Item = W> + use<'a, W> {
+        data.chunks_exact(self.size).map(self.load)
     }
 
     /// Element number `at` of `data`.

@@ -30,7 +30,7 @@ mod work;
 
 pub use call::{call, invoke};
 pub use control::run_bodies;
-pub use elementwise::cast;
+pub use elementwise::{Single, cast, map_single};
 pub use erf::erf;
 pub use external::call as call_external;
 pub use run::{Symbols, run_nodes};

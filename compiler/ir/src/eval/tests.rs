@@ -654,3 +654,51 @@ fn oversized_results_are_errors() {
     let symbolic = Op::Iota { shape: vec![graph_with_symbol().1], axis: 0 };
     assert!(eval(&symbolic, &[]).is_err());
 }
+
+/// Elements by themselves are computed as those of tensors are, and refused where those are.
+#[test]
+fn single_elements_are_those_of_tensors() {
+    use DType::*;
+    let dtypes = [F32, F64, F16, BF16, F8E4M3FN, I64, I32, I16, I8, I4, U64, U32, U16, U8, U2, Bool];
+    let unary = UnaryFn::ALL.iter().map(|&function| (MapFn::Unary(function), 1));
+    let binary = BinaryFn::ALL.iter().map(|&function| (MapFn::Binary(function), 2));
+    let compare = CompareFn::ALL.iter().map(|&function| (MapFn::Compare(function), 2));
+    let casts = dtypes.map(|to| (MapFn::Cast { to, saturate: true }, 1));
+    let bits = [(MapFn::Bitcast { to: I32 }, 1), (MapFn::Bitcast { to: F32 }, 1), (MapFn::MulAdd, 3)];
+    let functions: Vec<_> = unary.chain(binary).chain(compare).chain(casts).chain(bits).collect();
+    let numbers = t(&[6], &[0.0f64, 1.0, -1.0, 2.5, 5.0, f64::NAN]);
+    let mut computed = 0;
+    for dtype in dtypes {
+        let values = cast(&numbers, dtype, true);
+        let size = dtype.size();
+        let element = |at: usize| Single::new(dtype, &values.data[at % 6 * size..][..size]);
+        let tensor =
+            |at: usize| Tensor::new(dtype, vec![], values.data.slice(at % 6 * size..(at % 6 + 1) * size));
+        for &(function, count) in &functions {
+            for at in 0..6 {
+                let singles: Vec<Single> = (0..count).map(|n| element(at + n)).collect();
+                let tensors: Vec<Tensor> = (0..count).map(|n| tensor(at + n)).collect();
+                let Ok(wanted) = eval(&Op::Map(function), &tensors.iter().collect::<Vec<_>>()) else {
+                    continue;
+                };
+                let found = map_single(function, &singles).unwrap();
+                assert_eq!(
+                    (found.dtype, found.data()),
+                    (wanted[0].dtype, &wanted[0].data[..]),
+                    "{function:?} of {dtype}"
+                );
+                computed += 1;
+            }
+        }
+        let [yes, no] = [1, 0].map(|byte| Single::new(Bool, &[byte]));
+        assert_eq!(map_single(MapFn::Select, &[yes, element(1), element(3)]).unwrap(), element(1));
+        assert_eq!(map_single(MapFn::Select, &[no, element(1), element(3)]).unwrap(), element(3));
+        assert_eq!(map_single(MapFn::Select, &[element(1), element(1), no]).is_ok(), dtype == Bool);
+    }
+    assert!(computed > 4000, "{computed}");
+    let [a, b] = [Single::new(F32, &[0; 4]), Single::new(I32, &[0; 4])];
+    assert!(map_single(MapFn::Binary(BinaryFn::Add), &[a, b]).is_err());
+    assert!(
+        map_single(MapFn::Binary(BinaryFn::Add), &[a]).is_err() && map_single(MapFn::MulAdd, &[]).is_err()
+    );
+}

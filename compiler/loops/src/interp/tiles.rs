@@ -12,7 +12,7 @@ impl Machine<'_> {
         match stmt {
             TileStmt::Zero { tile } => {
                 let decl = &self.kernel.tiles[*tile];
-                self.tiles.insert(*tile, vec![0; decl.rows * decl.columns]);
+                self.tiles[*tile] = Some(vec![0; decl.rows * decl.columns]);
             }
             TileStmt::Load { tile, buf, index, stride } => {
                 let dtype = self.kernel.buffers[*buf].dtype;
@@ -25,8 +25,7 @@ impl Machine<'_> {
                         _ => i32::from_le_bytes(bytes.try_into().expect("a lane has four bytes")),
                     }
                 });
-                let values = values.collect();
-                self.tiles.insert(*tile, values);
+                self.tiles[*tile] = Some(values.collect());
             }
             TileStmt::Store { tile, buf, index, stride } => {
                 let decl = &self.kernel.buffers[*buf];
@@ -62,14 +61,14 @@ impl Machine<'_> {
                         *sum = sum.wrapping_add(x[row * steps + step] * y[at]);
                     }
                 }
-                self.tiles.insert(*acc, sums);
+                self.tiles[*acc] = Some(sums);
             }
         }
         Ok(())
     }
 
     fn tile(&self, tile: Tile) -> Result<&Vec<i32>> {
-        match self.tiles.get(&tile) {
+        match &self.tiles[tile] {
             Some(values) => Ok(values),
             None => fail(format!("{tile} is read before it is set")),
         }
