@@ -3,9 +3,8 @@ bound and ONNX Runtime. What is slower than both is shrunk to the smallest case 
 
     python cliffs/main.py --onnxc ONNXC [--cases 5000] [--seed 1] [--kinds conv,softmax] [--keep DIR] [--out cliffs.md]
 
-The bound of a case is the larger of two times: that of the bytes of its inputs, outputs and weights at the bandwidth, and that of its
-operations at the peak. Its figures are the least of short measurements, taken again where they look bad; ONNX Runtime's are less what
-a call of it takes.
+The bound of a case is the larger of two times: the bytes of its inputs, outputs and weights at the bandwidth, and its operations at the
+peak. Its figures are the least of short measurements, taken again where they look bad; ONNX Runtime's are less what a call of it takes.
 It prints, and fails where onnxc refuses a case that ONNX Runtime runs.
 """
 import argparse

@@ -126,7 +126,7 @@ fn result_type(function: MapFn, operands: &[Operand<'_>]) -> Result<DType> {
     })
 }
 
-/// Writes the elements of the result, as many as each operand has.
+/// Writes the elements of the result; each operand has the same number of elements.
 fn compute(function: MapFn, operands: &[Operand<'_>], out: &mut [u8]) -> Result<()> {
     match (function, operands) {
         (MapFn::Unary(UnaryFn::Swap), [(dtype, x)]) if dtype.part().is_some() => {
