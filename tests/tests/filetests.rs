@@ -35,7 +35,6 @@ use onnxc_tuning::Settings;
 
 /// A file, taken apart.
 struct Case {
-    path: PathBuf,
     /// What stands before the graph: directives.
     header: String,
     action: Action,
@@ -139,7 +138,6 @@ fn read_case(path: &Path) -> Result<Case, String> {
         None => (&rest[..], &[][..]),
     };
     Ok(Case {
-        path: path.to_path_buf(),
         header: header.join("\n"),
         action,
         tuning,
@@ -614,47 +612,55 @@ fn close(expected: &Tensor, actual: &Tensor) -> Result<(), String> {
     Ok(())
 }
 
-fn paths(name: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder(name)).expect("the folder of file tests");
+fn paths(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("the folder of file tests");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder entry").path()).collect();
     paths.sort();
     paths
 }
 
-/// Runs the cases of a folder; gives what they did.
-fn run_folder(name: &str) -> Vec<Action> {
-    let update = std::env::var_os("UPDATE_EXPECT").is_some_and(|value| value == "1");
-    let paths = paths(name);
+fn updates() -> bool {
+    std::env::var_os("UPDATE_EXPECT").is_some_and(|value| value == "1")
+}
+
+/// Runs each file of a folder; gives how many there are. Fails with what every failing file says.
+fn run_files(folder: &Path, mut run: impl FnMut(&Path) -> Result<(), String>) -> usize {
+    let paths = paths(folder);
     let mut failures = Vec::new();
-    let mut tested = Vec::new();
     for path in &paths {
-        let result = match path.extension().is_some_and(|extension| extension == "onnxir") {
-            true => read_case(path),
-            false => Err("not a file test: its name does not end in .onnxir".to_string()),
-        };
-        let outcome = result.and_then(|case| {
-            let actual = run_case(&case)?;
-            tested.push(case.action.clone());
-            if update {
-                let text = format!("{}\n{}\n=>\n{}", case.header, case.input.trim_end(), actual);
-                return std::fs::write(&case.path, text).map_err(|error| error.to_string());
-            }
-            match actual.trim_end() == case.expected.trim_end() {
-                true => Ok(()),
-                false => Err(format!("expected\n{}\ngot\n{actual}", case.expected)),
-            }
-        });
-        if let Err(message) = outcome {
+        if let Err(message) = run(path) {
             failures.push(format!("{}: {message}", path.display()));
         }
     }
-    assert!(
-        failures.is_empty(),
-        "{} of {} files failed\n{}",
-        failures.len(),
-        paths.len(),
-        failures.join("\n\n")
-    );
+    let all = paths.len();
+    assert!(failures.is_empty(), "{} of {all} files failed\n{}", failures.len(), failures.join("\n\n"));
+    all
+}
+
+/// Holds what a case gives against what its file expects, or writes it there: behind the header and the text.
+fn hold(path: &Path, [header, text, expected]: [&str; 3], actual: &str) -> Result<(), String> {
+    if updates() {
+        let file = format!("{header}\n{}\n=>\n{actual}", text.trim_end());
+        return std::fs::write(path, file).map_err(|error| error.to_string());
+    }
+    match actual.trim_end() == expected.trim_end() {
+        true => Ok(()),
+        false => Err(format!("expected\n{expected}\ngot\n{actual}")),
+    }
+}
+
+/// Runs the cases of a folder; gives what they did.
+fn run_folder(name: &str) -> Vec<Action> {
+    let mut tested = Vec::new();
+    run_files(&folder(name), |path| {
+        if path.extension().is_none_or(|extension| extension != "onnxir") {
+            return Err("not a file test: its name does not end in .onnxir".to_string());
+        }
+        let case = read_case(path)?;
+        let actual = run_case(&case)?;
+        tested.push(case.action.clone());
+        hold(path, [&case.header, &case.input, &case.expected], &actual)
+    });
     tested
 }
 
@@ -753,7 +759,7 @@ fn host_programs() {
     let tested = run_folder("host");
     assert!(tested.iter().all(|action| matches!(action, Action::Host { .. })));
     let mut seen = BTreeSet::new();
-    for path in paths("host") {
+    for path in paths(&folder("host")) {
         let case = read_case(&path).expect("a file that was tested");
         let graph = parse(&case.input).expect("a graph that was tested");
         let compiled = compiled_for_host(&graph).expect("a graph that was tested");

@@ -17,16 +17,13 @@ pub type Code = u32;
 /// What the memory of a kernel's frame holds at first.
 const UNSPECIFIED: u8 = 0xd5;
 
-/// The bytes of a zero of any type.
-const ZEROS: [u8; 16] = [0; 16];
-
 /// Runs a kernel on its buffers, which are flat byte arrays of the declared lengths; `symbols` gives the run-time
 /// values of dims. An access outside its buffer is an internal error that names it.
 pub fn run(kernel: &Kernel, buffers: &mut [Vec<u8>], symbols: &dyn Fn(Sym) -> Option<i64>) -> Result<Code> {
     let mut locals: SecondaryMap<Local, Vec<Single>> = SecondaryMap::new();
     for (local, decl) in &kernel.locals {
         let count: usize = decl.extents.iter().product();
-        locals[local] = vec![Single::new(decl.dtype, &ZEROS[..decl.dtype.size()]); count];
+        locals[local] = vec![Single::zero(decl.dtype); count];
     }
     let (vars, frames, tiles) = (SecondaryMap::new(), SecondaryMap::new(), SecondaryMap::new());
     let mut machine = Machine { kernel, buffers, symbols, vars, locals, frames, tiles };

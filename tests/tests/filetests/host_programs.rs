@@ -14,6 +14,8 @@ use onnxc_object::host::ir::{
 use onnxc_object::host::parse::parse;
 use onnxc_object::host::verify::verify;
 
+use super::{hold, run_files};
+
 /// Kinds of something, each with the pattern that recognizes it: the match has no default, so what is new does not compile until
 /// it is here, and the test then asks for a file that has it.
 macro_rules! kinds {
@@ -442,33 +444,15 @@ fn run(program: &Program, call: &str) -> Result<String, String> {
 
 /// Runs the files of a folder; gives how many there are, how many of them have refused changes, and adds the kinds that they have.
 pub(super) fn run_folder(folder: &Path, seen: &mut BTreeSet<&'static str>) -> (usize, usize) {
-    let update = std::env::var_os("UPDATE_EXPECT").is_some_and(|value| value == "1");
-    let entries = std::fs::read_dir(folder).expect("the folder of host programs");
-    let mut paths: Vec<_> = entries.map(|entry| entry.expect("a folder entry").path()).collect();
-    paths.sort();
-    let (mut failures, mut negative) = (vec![], 0);
-    for path in &paths {
-        let read = std::fs::read_to_string(path).map_err(|error| error.to_string());
-        let outcome = read.and_then(|text| {
-            let case = read_case(&text)?;
-            let (program, actual) = run_case(&case)?;
-            note_kinds(&program, seen);
-            negative += usize::from(!case.changes.is_empty());
-            if update {
-                let text = format!("{}\n{}\n=>\n{actual}", case.header, case.text.trim_end());
-                return std::fs::write(path, text).map_err(|error| error.to_string());
-            }
-            match actual.trim_end() == case.expected.trim_end() {
-                true => Ok(()),
-                false => Err(format!("expected\n{}\ngot\n{actual}", case.expected)),
-            }
-        });
-        if let Err(message) = outcome {
-            failures.push(format!("{}: {message}", path.display()));
-        }
-    }
-    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
-    (paths.len(), negative)
+    let mut negative = 0;
+    let all = run_files(folder, |path| {
+        let case = read_case(&std::fs::read_to_string(path).map_err(|error| error.to_string())?)?;
+        let (program, actual) = run_case(&case)?;
+        note_kinds(&program, seen);
+        negative += usize::from(!case.changes.is_empty());
+        hold(path, [&case.header, &case.text, &case.expected], &actual)
+    });
+    (all, negative)
 }
 
 #[test]

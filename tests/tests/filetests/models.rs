@@ -1,6 +1,6 @@
 //! ONNX models as text: what they are imported as, and small networks at every level. See `filetests/README.md` for the format.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use onnxc_import::state::Choice;
 use onnxc_import::{DimPin, ImportOptions, NoExternalData, import};
@@ -12,9 +12,9 @@ use onnxc_ir::interp;
 use onnxc_tests::onnx_text;
 
 use super::{
-    PIPELINE, checked, loops_text, renumbered, run_host_case, run_pass, run_schedule_case, run_vector_case,
+    PIPELINE, checked, hold, loops_text, paths, renumbered, run_files, run_host_case, run_pass,
+    run_schedule_case, run_vector_case, same_meaning, updates, wide_core,
 };
-use super::{same_meaning, wide_core};
 
 /// The processor of the snapshots of networks.
 const CPU: &str = "x86-64-v3";
@@ -24,18 +24,6 @@ const MOST_LINES: usize = 140;
 
 /// Most columns of a line, such as one of constants; of a longer one the rest is a digest.
 const MOST_COLUMNS: usize = 240;
-
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).expect("a folder of models");
-    let mut paths: Vec<_> = entries.map(|entry| entry.expect("a folder entry").path()).collect();
-    paths.retain(|path| path.is_file());
-    paths.sort();
-    paths
-}
-
-fn updates() -> bool {
-    std::env::var_os("UPDATE_EXPECT").is_some_and(|value| value == "1")
-}
 
 /// A file of `imports`, taken apart.
 struct Case {
@@ -109,33 +97,19 @@ fn optimized(graph: &Graph) -> Result<Graph, String> {
 
 /// Runs the files of a folder; gives how many models are imported, and how many are refused.
 pub(super) fn run_imports(folder: &Path) -> (usize, usize) {
-    let (mut failures, mut positive, mut negative) = (vec![], 0, 0);
-    for path in files(folder) {
-        let read = std::fs::read_to_string(&path).map_err(|error| error.to_string());
-        let outcome = read.and_then(|text| {
-            let case = read_case(&text)?;
-            let (graph, actual) = imported(&case.model, &case.options)?;
-            match graph {
-                Some(graph) => {
-                    positive += 1;
-                    optimized(&graph)?;
-                }
-                None => negative += 1,
+    let (mut positive, mut negative) = (0, 0);
+    run_files(folder, |path| {
+        let case = read_case(&std::fs::read_to_string(path).map_err(|error| error.to_string())?)?;
+        let (graph, actual) = imported(&case.model, &case.options)?;
+        match graph {
+            Some(graph) => {
+                positive += 1;
+                optimized(&graph)?;
             }
-            if updates() {
-                let text = format!("{}\n{}\n=>\n{actual}", case.header, case.model.trim_end());
-                return std::fs::write(&path, text).map_err(|error| error.to_string());
-            }
-            match actual.trim_end() == case.expected.trim_end() {
-                true => Ok(()),
-                false => Err(format!("expected\n{}\ngot\n{actual}", case.expected)),
-            }
-        });
-        if let Err(message) = outcome {
-            failures.push(format!("{}: {message}", path.display()));
+            None => negative += 1,
         }
-    }
-    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+        hold(path, [&case.header, &case.model, &case.expected], &actual)
+    });
     (positive, negative)
 }
 
@@ -176,7 +150,8 @@ fn levels(model: &str) -> Result<Vec<(&'static str, String)>, String> {
 
 /// Compares every network of a folder with its snapshots.
 pub(super) fn run_networks(folder: &Path) {
-    let paths = files(folder);
+    let mut paths = paths(folder);
+    paths.retain(|path| path.is_file());
     assert!(paths.len() >= 6, "{} networks", paths.len());
     let mut failures = vec![];
     for path in paths {

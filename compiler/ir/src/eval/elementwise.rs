@@ -57,11 +57,15 @@ pub struct Single {
 }
 
 impl Single {
+    pub fn zero(dtype: DType) -> Single {
+        Single { dtype, bytes: [0; 16] }
+    }
+
     /// `data`: the bytes of one element.
     pub fn new(dtype: DType, data: &[u8]) -> Single {
-        let mut bytes = [0; 16];
-        bytes[..dtype.size()].copy_from_slice(data);
-        Single { dtype, bytes }
+        let mut single = Single::zero(dtype);
+        single.bytes[..dtype.size()].copy_from_slice(data);
+        single
     }
 
     pub fn data(&self) -> &[u8] {
@@ -91,7 +95,7 @@ pub fn map_single(function: MapFn, operands: &[Single]) -> Result<Single> {
     }
     let views = &views[..operands.len()];
     let dtype = result_type(function, views)?;
-    let mut result = Single { dtype, bytes: [0; 16] };
+    let mut result = Single::zero(dtype);
     compute(function, views, &mut result.bytes[..dtype.size()])?;
     Ok(result)
 }

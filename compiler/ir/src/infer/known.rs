@@ -57,13 +57,19 @@ pub fn infer_known(
             let lo: Vec<usize> = lo.iter().map(small).collect::<Option<_>>()?;
             indices(&shape).map(|index| operands.padded(&index, &lo)).collect()
         }
-        Op::Reduce { op: function, axes } => operands.reduced(&shape, *function, axes)?,
+        Op::Reduce { op: function, .. } => operands.reduced(&shape, *function)?,
         _ => return None,
     };
     Some(elements.into())
 }
 
-/// Operands all of whose elements are known.
+/// Number of an element of a tensor that is broadcast to the axes of `index`.
+fn offset(shape: &[usize], index: &[usize]) -> usize {
+    let axes = shape.iter().zip(&index[index.len() - shape.len()..]);
+    axes.fold(0, |offset, (&size, &index)| offset * size + if size == 1 { 0 } else { index })
+}
+
+/// Operands with known elements.
 struct Operands<'k> {
     inputs: &'k [&'k TensorType],
     known: Vec<&'k [Dim]>,
@@ -73,12 +79,7 @@ struct Operands<'k> {
 impl Operands<'_> {
     /// The element of an operand that is broadcast as NumPy does: trailing axes are aligned, and those of size 1 repeat.
     fn at(&self, input: usize, index: &[usize]) -> Dim {
-        let own = &self.shapes[input];
-        let lead = index.len() - own.len();
-        let axes = own.iter().zip(&index[lead..]);
-        let offset =
-            axes.fold(0, |offset, (&size, &index)| offset * size + if size == 1 { 0 } else { index });
-        self.known[input][offset].clone()
+        self.known[input][offset(&self.shapes[input], index)].clone()
     }
 
     fn mapped(&self, function: MapFn, shape: &[usize]) -> Option<Vec<Dim>> {
@@ -110,9 +111,8 @@ impl Operands<'_> {
         let picks: Vec<usize> = self.known[1].iter().map(pick).collect::<Option<_>>()?;
         let rank = self.shapes[1].len();
         let element = |index: Vec<usize>| {
-            let picked = &index[axis..axis + rank];
-            let number = picked.iter().zip(&self.shapes[1]).fold(0, |at, (index, size)| at * size + index);
-            self.at(0, &[&index[..axis], &[picks[number]], &index[axis + rank..]].concat())
+            let pick = picks[offset(&self.shapes[1], &index[axis..axis + rank])];
+            self.at(0, &[&index[..axis], &[pick], &index[axis + rank..]].concat())
         };
         Some(indices(shape).map(element).collect())
     }
@@ -128,12 +128,11 @@ impl Operands<'_> {
         }
     }
 
-    fn reduced(&self, shape: &[usize], function: ReduceFn, axes: &[usize]) -> Option<Vec<Dim>> {
+    /// The first operand's elements, combined along the axes that have size 1 in the result.
+    fn reduced(&self, shape: &[usize], function: ReduceFn) -> Option<Vec<Dim>> {
         let mut out: Vec<Option<Dim>> = vec![None; shape.iter().product()];
         for (element, index) in self.known[0].iter().zip(indices(&self.shapes[0])) {
-            let to = (0..index.len()).fold(0, |offset, axis| {
-                offset * shape[axis] + if axes.contains(&axis) { 0 } else { index[axis] }
-            });
+            let to = offset(shape, &index);
             out[to] = Some(match out[to].take() {
                 None => element.clone(),
                 Some(sum) => {

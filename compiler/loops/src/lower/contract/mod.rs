@@ -587,14 +587,15 @@ impl Lowering<'_> {
             let mut panel_row = Vec::with_capacity(vectors);
             let mut elements = vec![];
             for first in (0..vectors).step_by(group) {
-                let end = if job.tile.is_crowded { (first + group).min(vectors) } else { vectors };
-                for vector in panel_row.len()..end {
+                let end = (first + group).min(vectors);
+                let loaded = if job.tile.is_crowded { end } else { vectors };
+                for vector in panel_row.len()..loaded {
                     let column = Index::int((vector * job.lanes) as i64);
                     let column = if job.lanes == 1 { column } else { column.add(&Index::var(lane)) };
                     let value = cx.weight(job, tile, &step.rhs, &tile.first.add(&column))?;
                     panel_row.push((column, cx.widened(job, "b", value)));
                 }
-                let columns = panel_row[first..(first + group).min(vectors)].to_vec();
+                let columns = panel_row[first..end].to_vec();
                 for (row, place) in tile.rows.iter().enumerate() {
                     if elements.len() == row {
                         elements.push(cx.element(job, tile, place, &step.lhs)?);

@@ -43,12 +43,12 @@ pub(super) fn lower(
     }
     let apart = Apart::new(plan, scope.graph);
     let mut checks = vec![];
-    for (part, chunks) in apart.functions() {
+    for (verified, chunks) in apart.functions() {
         for tensors in chunks {
             let mut builder = Builder::new(format!("checks{}", checks.len()), FunctionKind::Checks);
-            Checks::new(&mut builder, plan, scope, &apart).check_apart(part, tensors)?;
+            Checks::new(&mut builder, plan, scope, &apart).check_apart(verified, tensors)?;
             builder.effect(ok());
-            checks.push((part, program.functions.push(builder.finish())));
+            checks.push((verified, program.functions.push(builder.finish())));
         }
     }
     let begin = scope.graph.rank.map(|own| {
@@ -68,8 +68,8 @@ pub(super) fn lower(
     if let Some(own) = scope.graph.rank {
         exchange::check_communicator(writer.b, own);
     }
-    let call = |writer: &mut Checks<'_, '_>, part: Verified| {
-        for (_, check) in checks.iter().filter(|check| check.0 == part) {
+    let call = |writer: &mut Checks<'_, '_>, verified: Verified| {
+        for (_, check) in checks.iter().filter(|check| check.0 == verified) {
             writer.b.effect(Op::Call(*check, params.clone()));
         }
     };

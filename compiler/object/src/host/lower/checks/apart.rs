@@ -81,7 +81,7 @@ pub(in crate::host::lower) enum Verified {
 
 impl Checks<'_, '_> {
     /// A part of the checks of some tensors, in a function of their own.
-    pub(crate) fn check_apart(&mut self, part: Verified, ports: &[Port]) -> Result<()> {
+    pub(crate) fn check_apart(&mut self, verified: Verified, ports: &[Port]) -> Result<()> {
         let graph = self.scope.graph;
         for &port in ports {
             let ty = match port {
@@ -89,7 +89,7 @@ impl Checks<'_, '_> {
                 Port::Output(at) => graph.output_ty(at as usize),
             };
             let given = given(graph, port);
-            match part {
+            match verified {
                 Verified::Types => {
                     self.check_type(&given, ty);
                     self.decide(&given, ty);
@@ -101,7 +101,7 @@ impl Checks<'_, '_> {
                     self.load_symbols(ty);
                 }
             }
-            let (exact, dims) = (part == Verified::Inputs, self.dims(ty)?);
+            let (exact, dims) = (verified == Verified::Inputs, self.dims(ty)?);
             // A caller need not fill in the symbolic dims of an output.
             self.check_dims(&given, ty, &dims, |_, dim| exact || dim.is_const());
             let bytes = self.bytes(&given, ty)?;
