@@ -6,6 +6,8 @@
 //! message means is the importer's business.
 
 pub mod build;
+#[cfg(test)]
+mod digest;
 mod walk;
 
 /// The structs of `proto/onnx.proto` and `proto/onnx-data.proto`.

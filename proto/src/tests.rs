@@ -35,6 +35,18 @@ fn fault(bytes: &[u8]) -> DecodeError {
     decode(Bytes::copy_from_slice(bytes), &Budget::default()).unwrap_err()
 }
 
+/// The files of `src/generated` were made of these schemas, and of nothing else.
+#[test]
+fn generated_code_is_what_the_schema_gives() {
+    let kept = include_str!("generated/digests.txt");
+    let found = digest::of_files(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
+    assert_eq!(
+        kept.replace('\r', ""),
+        found,
+        "run `cargo run --manifest-path proto/generate/Cargo.toml` after a change of the schema"
+    );
+}
+
 #[test]
 fn round_trip_keeps_presence_and_shares_the_data() {
     let bytes = Bytes::from(model().encode_to_vec());

@@ -644,7 +644,7 @@ fn allocations(model: &Described<'_>, prepared: &mut Prepared<'_>) -> Result<usi
 /// Makes the arguments of a good call whose outputs have these shapes; those without one are allocated by the run.
 type Prepare<'p, 'l> = &'p dyn Fn(&[Option<Vec<usize>>]) -> Result<Prepared<'l>, String>;
 
-/// Every allocation of a run fails once: the run says so and keeps nothing.
+/// Allocations of a run fail, one in each call, those that [`failures`] picks: the run says so and keeps nothing.
 fn failing_allocations<'l>(
     model: &Described<'_>,
     late: &[Option<Vec<usize>>],
@@ -662,7 +662,8 @@ fn failing_allocations<'l>(
         }
     }
     prepared.check_memory().map_err(|error| error.to_string())?;
-    for at in 1..=calls {
+    let picked = failures(calls);
+    for &at in &picked {
         let (status, message, _, arguments) = run_failing(model, &mut prepared, at);
         let failed = |what: String| Err(format!("allocation {at} of {calls} fails: {what}"));
         if status != Status::OUT_OF_MEMORY || message.is_empty() {
@@ -674,7 +675,16 @@ fn failing_allocations<'l>(
         }
         prepared.check_memory().map_err(|error| format!("allocation {at} of {calls} fails: {error}"))?;
     }
-    Ok(calls)
+    Ok(picked.len())
+}
+
+/// Which of `calls` allocations fail, by number from 1: all of a few. Of many, which loops of the model repeat, those at the start, those
+/// at the end, and some between, at a distance that is prime so that they fall on every place of a loop's body.
+fn failures(calls: usize) -> Vec<usize> {
+    const START: usize = 32;
+    const DISTANCE: usize = 37;
+    const END: usize = 16;
+    (1..=calls).filter(|at| *at <= START || *at + END > calls || at % DISTANCE == 0).collect()
 }
 
 /// Tries everything on a model and on its interpreted host program: status, message, outputs and descriptors must be the same.
@@ -709,8 +719,9 @@ pub fn compare(
         }
         calls += 1;
     }
-    // Out of memory, at every allocation.
-    for grants in 0..described.allocations {
+    // Out of memory.
+    for at in failures(described.allocations) {
+        let grants = at - 1;
         let mut arguments = interpreted.model.arguments(inputs, output_shapes).map_err(text_of)?;
         arguments.grants = grants;
         let outcome = interpreted.call(arguments).map_err(text_of)?;

@@ -35,7 +35,13 @@ fn make(example: &str, build: &Path) -> Command {
     make.arg("-C").arg(examples().join(example)).arg(format!("ONNXC={ONNXC}"));
     make.arg(format!("BUILD={}", build.display()));
     make.args(["CFLAGS=-O1 -pedantic -Werror", "--silent", "--no-print-directory"]);
+    quickly(&mut make);
     make
+}
+
+/// The tokenizer's crates, which Cargo builds for release, serve a few texts: to optimize them takes longer than all that the programs do.
+fn quickly(command: &mut Command) -> &mut Command {
+    command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0").env("CARGO_PROFILE_RELEASE_DEBUG", "false")
 }
 
 #[test]
@@ -387,7 +393,7 @@ fn rust_chat(target: &Path, dir: &Path) -> PathBuf {
     let chat = examples().join("chat");
     let mut build = cargo();
     build.args(["build", "--release", "--message-format", "json", "--target-dir"]);
-    let messages = stdout(build.arg(target).current_dir(chat.join("tokenizer")));
+    let messages = stdout(quickly(&mut build).arg(target).current_dir(chat.join("tokenizer")));
     let library =
         messages.split('"').find(|text| text.contains("/libtokenizers-") && text.ends_with(".rlib"));
     let crates = [("tokenizers", library.expect("a library").into())];

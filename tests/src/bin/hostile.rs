@@ -28,7 +28,7 @@ struct Args {
     /// Scale the time by that of a fixed piece of work on this machine, beside a model that takes longer
     #[arg(long)]
     calibrated: bool,
-    /// Only the smallest model of each family, and `check` of the next one
+    /// Only `compile` of the smallest model of each family, and `check` of the next one
     #[arg(long)]
     short: bool,
     /// Models at a time (default: one per core)

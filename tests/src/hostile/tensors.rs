@@ -27,7 +27,7 @@ pub(super) fn add(cases: &mut Vec<Case>) {
     family(cases, "fold_matmul", &[1000, 20_000], fold_matmul);
     family(cases, "fold_conv", &[1000], fold_conv);
     family(cases, "fold_chain", &[30], fold_chain);
-    family(cases, "fold_chain_of_deferred", &[1000, 20_000], fold_deferred);
+    family(cases, "fold_chain_of_deferred", &[1000, 5000, 20_000], fold_deferred);
     family(cases, "fold_reduction", &[1 << 28, 1 << 36], |n| fold("ReduceSum", n));
     family(cases, "fold_nonzero", &[1 << 24, 1 << 32], |n| fold("NonZero", n));
     family(cases, "fold_unique", &[1 << 24], |n| fold("Unique", n));
