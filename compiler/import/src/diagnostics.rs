@@ -49,7 +49,7 @@ pub fn summary(warnings: &[Warning]) -> Vec<String> {
 }
 
 /// Problems of one kind, as far as they are shown.
-pub struct Group {
+pub struct ProblemGroup {
     /// Positions in the list; at most [`LISTED`].
     pub shown: Vec<usize>,
     /// How many more there are.
@@ -59,13 +59,13 @@ pub struct Group {
 }
 
 /// Problems by their kind, in the order of the first of each.
-pub fn groups(problems: &[Error]) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+pub fn groups(problems: &[Error]) -> Vec<ProblemGroup> {
+    let mut groups: Vec<ProblemGroup> = Vec::new();
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
     for (at, problem) in problems.iter().enumerate() {
         let reason = problem.reason();
         let group = *known.entry(reason.clone()).or_insert_with(|| {
-            groups.push(Group { shown: Vec::new(), more: 0, reason });
+            groups.push(ProblemGroup { shown: Vec::new(), more: 0, reason });
             groups.len() - 1
         });
         match groups[group].shown.len() < LISTED {
