@@ -33,20 +33,20 @@ impl Importer<'_> {
         push_bodies(&mut open, node, &opsets);
         while let Some((nodes, opsets)) = open.pop() {
             for (index, node) in nodes.iter().enumerate() {
-                let checked = match self.callee(node) {
+                let checked = match self.given.callee(node) {
                     Some((key, function)) => {
-                        if self.checked.insert(key) {
+                        if self.calls.checked.insert(key) {
                             open.push((&function.node, Arc::new(plain_opsets(&function.opset_import))));
                         }
                         check_call(function, node)
                     }
                     None => {
-                        let row = self.row(node, &opsets);
+                        let row = self.given.row(node, &opsets);
                         row.and_then(|row| check_signature(row, node))
                     }
                 };
                 if let Err(error) = checked {
-                    self.report(error.at(unresolved_site(node, index)));
+                    self.problems.report(error.at(unresolved_site(node, index)));
                 }
                 push_bodies(&mut open, node, &opsets);
             }
