@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use onnxc_ir::graph::DType;
-use onnxc_ops::item::Kind;
+use onnxc_ops::item::ItemKind;
 use onnxc_ops::{Arity, AttrDefault, OpDef, Param};
 use onnxc_tests::onnx_env;
 use serde::Deserialize;
@@ -51,13 +51,13 @@ fn compare(row: &OpDef, schema: &Schema) -> Vec<String> {
 
 /// The kinds of values that each parameter may be.
 fn compare_kinds(row: &OpDef, schema: &Schema, problems: &mut Vec<String>) {
-    let name = |kind: &Kind| match kind {
-        Kind::Tensor => "tensor",
-        Kind::Sequence => "sequence",
-        Kind::Optional => "optional",
-        Kind::OptionalSequence => "optional_sequence",
-        Kind::Map => "map",
-        Kind::Records => "records",
+    let name = |kind: &ItemKind| match kind {
+        ItemKind::Tensor => "tensor",
+        ItemKind::Sequence => "sequence",
+        ItemKind::Optional => "optional",
+        ItemKind::OptionalSequence => "optional_sequence",
+        ItemKind::Map => "map",
+        ItemKind::Records => "records",
     };
     for param in row.inputs.iter().chain(row.outputs) {
         let ours: BTreeSet<String> = param.kinds.iter().map(|kind| name(kind).to_string()).collect();

@@ -147,36 +147,37 @@ impl Importer<'_> {
         scope: &mut Scope<'_>,
     ) -> Result<Vec<Item>> {
         let proto = &body.proto;
-        let (problems, reports, warnings) = (self.errors.len(), self.reports, self.log.mark());
+        let (problems, reports, warnings) =
+            (self.problems.errors.len(), self.problems.reports, self.problems.log.mark());
         let constants = constants(&proto.node);
         for (info, value) in proto.input.iter().zip(inputs) {
-            self.check_declared_item(info, value, b);
+            self.problems.check_declared_item(info, value, b);
             if constants.contains_key(info.name()) {
-                self.superseded("body input", info.name());
+                self.problems.superseded("body input", info.name());
                 continue;
             }
             if !scope.define(info.name(), Binding::Value(value.clone())) {
-                self.malformed(format!("body input `{}` is defined twice", info.name()));
+                self.problems.malformed(format!("body input `{}` is defined twice", info.name()));
             }
         }
         for (name, tensor) in self.initializers(proto) {
             if constants.contains_key(name) {
-                self.superseded("initializer", name);
+                self.problems.superseded("initializer", name);
                 continue;
             }
             self.define_constant(b.graph, scope, name, tensor);
         }
-        let open = std::mem::take(&mut self.body_any_rank);
+        let open = std::mem::take(&mut self.open_ranks.of_body);
         scope.leave_ranks_open(proto.output.iter().map(|info| info.name()), &open);
         let origin = b.origin;
-        self.depth += 1;
-        let units = self.open_units.len();
+        self.budget.depth += 1;
+        let units = self.forks.open.len();
         let unit = super::fork::mark(proto).and_then(|unit| unit.parse::<usize>().ok());
-        self.open_units.extend(unit.filter(|&unit| unit < self.units.len()));
+        self.forks.open.extend(unit.filter(|&unit| unit < self.forks.units.len()));
         let names: Vec<&str> = proto.output.iter().map(|info| info.name()).collect();
         self.nodes(b, &proto.node, &names, scope);
-        self.open_units.truncate(units);
-        self.depth -= 1;
+        self.forks.open.truncate(units);
+        self.budget.depth -= 1;
         b.origin = origin;
         let mut outputs = Vec::with_capacity(proto.output.len());
         for info in &proto.output {
@@ -184,17 +185,17 @@ impl Importer<'_> {
                 Some(Binding::Value(value)) => outputs.push(value),
                 Some(Binding::Poisoned) => {}
                 Some(Binding::Omitted) | None => {
-                    self.malformed(format!("body output `{}` is not defined", info.name()));
+                    self.problems.malformed(format!("body output `{}` is not defined", info.name()));
                 }
             }
         }
-        if self.reports == reports && outputs.len() == proto.output.len() {
+        if self.problems.reports == reports && outputs.len() == proto.output.len() {
             return Ok(outputs);
         }
         // What is warned of may be of a try with other types than those of the model.
-        self.log.undo(warnings);
+        self.problems.log.undo(warnings);
         // A second try may only repeat what the first one listed.
-        let problem = self.errors.get(problems).or(self.errors.last()).cloned();
+        let problem = self.problems.errors.get(problems).or(self.problems.errors.last()).cloned();
         Err(problem.unwrap_or_else(|| Error::malformed(Stage::Import, "a body uses what is not imported")))
     }
 
@@ -207,7 +208,7 @@ impl Importer<'_> {
         inputs: &[Item],
     ) -> Result<Vec<Item>> {
         body.check_inputs(inputs.len())?;
-        self.check_depth()?;
+        self.budget.check_depth()?;
         let mut scope = body.scope();
         for (name, binding) in &body.captures {
             let binding = match binding {
@@ -228,82 +229,55 @@ impl Importer<'_> {
         inputs: &[Item],
         iteration: &mut Option<Sym>,
     ) -> Result<Vec<Item>> {
-        self.loops.push(*iteration);
+        self.draws.loops.push(*iteration);
         let outputs = self.inside(outer, inner, body, inputs);
-        *iteration = self.loops.pop().flatten();
+        *iteration = self.draws.loops.pop().flatten();
         outputs
-    }
-
-    fn check_depth(&self) -> Result<()> {
-        if self.depth < self.options.limits.nesting {
-            return Ok(());
-        }
-        Err(Error::new(
-            Stage::Import,
-            onnxc_ir::error::Kind::Budget,
-            format!("functions and bodies nest deeper than {}", self.options.limits.nesting),
-        ))
-    }
-
-    /// As [`Importer::check_depth`], for a function.
-    pub(super) fn enter(&mut self) -> Result<()> {
-        self.check_depth()?;
-        self.depth += 1;
-        Ok(())
     }
 }
 
 impl BodyImporter for Importer<'_> {
     fn fork(&mut self, by: Fork) {
-        self.wants_fork = Some(by);
+        self.forks.wanted = Some(by);
     }
 
     fn may_have_any_rank(&self, output: usize) -> bool {
-        self.any_rank.get(output).copied().unwrap_or(false)
+        self.open_ranks.of_node.get(output).copied().unwrap_or(false)
     }
 
     fn branch(&mut self, b: &mut Builder<'_>, body: &Subgraph) -> Result<Body> {
         // What the other branch asks for stays asked for.
-        let asked = self.wants_fork.take();
-        self.body_any_rank.clone_from(&self.any_rank);
+        let asked = self.forks.wanted.take();
+        self.open_ranks.of_body.clone_from(&self.open_ranks.of_node);
         let branch = self.graph(b, body, &[]);
-        self.body_any_rank.clear();
-        self.wants_fork = asked.or(self.wants_fork.take());
+        self.open_ranks.of_body.clear();
+        self.forks.wanted = asked.or(self.forks.wanted.take());
         branch
     }
 
     fn inline_branch(&mut self, b: &mut Builder<'_>, body: &Subgraph) -> Result<Vec<Item>> {
-        self.body_any_rank.clone_from(&self.any_rank);
+        self.open_ranks.of_body.clone_from(&self.open_ranks.of_node);
         let results = self.inline(b, body, &[]);
-        self.body_any_rank.clear();
+        self.open_ranks.of_body.clear();
         results
     }
 
     fn is_unit(&self, dim: &Dim) -> Option<bool> {
-        let open = self.open_units.iter().map(|&unit| &self.units[unit]);
-        open.rev().find(|(known, _)| known == dim).map(|(_, is_one)| *is_one)
+        self.forks.is_unit(dim)
     }
 
     fn block(&self) -> Option<usize> {
-        self.block
+        self.given.block
     }
 
     fn stream(&mut self, b: &mut Builder<'_>) -> Stream {
-        let known = self.streams_of.get(&self.result).copied().filter(|_| self.recomputes);
-        let own = known.unwrap_or_else(|| {
-            self.streams += 1;
-            self.streams_of.insert(self.result.clone(), self.streams);
-            self.streams
-        });
-        let mut number = |known: &mut Option<Sym>| *known.get_or_insert_with(|| b.fresh_symbol());
-        let iterations = self.loops.iter_mut().map(&mut number).collect();
-        Stream { number: own, iterations }
+        self.draws.stream(b)
     }
 
     fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[Item]) -> Result<Vec<Item>> {
         let body = source(body)?;
         body.check_inputs(inputs.len())?;
-        self.check_depth()?;
+        self.budget.check_depth()?;
         let mut scope = body.scope();
         for (name, binding) in &body.captures {
             scope.capture(name, binding.clone());
@@ -312,9 +286,9 @@ impl BodyImporter for Importer<'_> {
     }
 
     fn recompute(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[Item]) -> Result<Vec<Item>> {
-        let before = std::mem::replace(&mut self.recomputes, true);
+        let before = std::mem::replace(&mut self.draws.recomputes, true);
         let results = self.inline(b, body, inputs);
-        self.recomputes = before;
+        self.draws.recomputes = before;
         results
     }
 

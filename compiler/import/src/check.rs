@@ -14,7 +14,7 @@ use super::{Importer, attr, normal_domain};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, NodeRef, Result, Stage};
 use onnxc_ir::graph::DType;
-use onnxc_ops::item::{Item, Kind};
+use onnxc_ops::item::{Item, ItemKind};
 use onnxc_ops::{Arity, AttrKind, OpDef, Param};
 
 fn malformed<T>(message: impl Into<String>) -> Result<T> {
@@ -33,20 +33,20 @@ impl Importer<'_> {
         push_bodies(&mut open, node, &opsets);
         while let Some((nodes, opsets)) = open.pop() {
             for (index, node) in nodes.iter().enumerate() {
-                let checked = match self.callee(node) {
+                let checked = match self.given.callee(node) {
                     Some((key, function)) => {
-                        if self.checked.insert(key) {
+                        if self.calls.checked.insert(key) {
                             open.push((&function.node, Arc::new(plain_opsets(&function.opset_import))));
                         }
                         check_call(function, node)
                     }
                     None => {
-                        let row = self.row(node, &opsets);
+                        let row = self.given.row(node, &opsets);
                         row.and_then(|row| check_signature(row, node))
                     }
                 };
                 if let Err(error) = checked {
-                    self.report(error.at(unresolved_site(node, index)));
+                    self.problems.report(error.at(unresolved_site(node, index)));
                 }
                 push_bodies(&mut open, node, &opsets);
             }
@@ -141,11 +141,11 @@ pub(crate) fn check_outputs(row: &OpDef, outputs: &[Item], b: &Builder<'_>) -> R
     Ok(())
 }
 
-fn check_kind((what, at): (&str, usize), param: &Param, kind: Kind) -> Result<()> {
+fn check_kind((what, at): (&str, usize), param: &Param, kind: ItemKind) -> Result<()> {
     if param.kinds.contains(&kind) {
         return Ok(());
     }
-    let kinds: Vec<String> = param.kinds.iter().map(Kind::to_string).collect();
+    let kinds: Vec<String> = param.kinds.iter().map(ItemKind::to_string).collect();
     malformed(format!("{what} {at} ({}) is {kind}; it must be {}", param.name, kinds.join(" or ")))
 }
 

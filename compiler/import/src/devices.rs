@@ -38,9 +38,9 @@ impl Importer<'_> {
     /// of the model's own graph is that it belongs to.
     pub(super) fn note_devices(&mut self, graph: &Graph, first: usize, node: &NodeProto, scope: &Scope<'_>) {
         let Some(arrangement) = &mut self.devices else { return };
-        if self.depth > 0 {
+        if self.budget.depth > 0 {
             if node.device_configurations.iter().any(|own| own.configuration_id() == arrangement.name) {
-                self.log.note(Rule::DeviceIgnored, || {
+                self.problems.log.note(Rule::DeviceIgnored, || {
                     format!(
                         "what `{}` says for a device configuration is ignored: it is in a body or a function, and those stay whole",
                         if node.name().is_empty() { node.op_type() } else { node.name() }
@@ -73,7 +73,7 @@ impl Importer<'_> {
         }
         for fault in faults {
             let name = if node.name().is_empty() { node.op_type() } else { node.name() };
-            self.report(Error::malformed(Stage::Import, format!("node `{name}`: {fault}")));
+            self.problems.report(Error::malformed(Stage::Import, format!("node `{name}`: {fault}")));
         }
     }
 }

@@ -3,8 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{Importer, same_problem};
-use onnxc_ir::error::{Error, NodeRef, Stage};
+use onnxc_ir::error::Error;
 use onnxc_ir::rules::Rule;
 
 /// Warnings, and problems, of one kind that are listed.
@@ -49,7 +48,7 @@ pub fn summary(warnings: &[Warning]) -> Vec<String> {
 }
 
 /// Problems of one kind, as far as they are shown.
-pub struct Group {
+pub struct ProblemGroup {
     /// Positions in the list; at most [`LISTED`].
     pub shown: Vec<usize>,
     /// How many more there are.
@@ -59,13 +58,13 @@ pub struct Group {
 }
 
 /// Problems by their kind, in the order of the first of each.
-pub fn groups(problems: &[Error]) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+pub fn groups(problems: &[Error]) -> Vec<ProblemGroup> {
+    let mut groups: Vec<ProblemGroup> = Vec::new();
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
     for (at, problem) in problems.iter().enumerate() {
         let reason = problem.reason();
         let group = *known.entry(reason.clone()).or_insert_with(|| {
-            groups.push(Group { shown: Vec::new(), more: 0, reason });
+            groups.push(ProblemGroup { shown: Vec::new(), more: 0, reason });
             groups.len() - 1
         });
         match groups[group].shown.len() < LISTED {
@@ -119,7 +118,7 @@ impl Log {
     }
 
     /// A warning that may have been found before.
-    fn add(&mut self, rule: Rule, problem: Error) {
+    pub(crate) fn add(&mut self, rule: Rule, problem: Error) {
         let problem = problem.of_kind(rule.id());
         let node = problem.node.as_ref().map(|node| (&node.name, node.index));
         let [digest, _] = onnxc_ir::digest::digest(&(rule, node, &problem.message));
@@ -173,20 +172,24 @@ impl Log {
     }
 }
 
-impl Importer<'_> {
-    /// Lists what a model breaks and is compiled all the same, once.
-    pub(super) fn warn(&mut self, rule: Rule, message: String, site: Option<NodeRef>) {
-        let mut problem = Error::malformed(Stage::Import, message);
-        if let Some(site) = site {
-            problem = problem.at(site);
+/// Whether two errors say the same of one node. A body may be looked at both with and without the types
+/// and the call path of its nodes.
+pub(super) fn same_problem(a: &Error, b: &Error) -> bool {
+    let same_node = match (&a.node, &b.node) {
+        (Some(a), Some(b)) => {
+            (a.index, &a.op_type, &a.domain) == (b.index, &b.op_type, &b.domain)
+                && (a.name.ends_with(&b.name) || b.name.ends_with(&a.name))
         }
-        self.log.add(rule, problem);
-    }
+        (None, None) => true,
+        _ => false,
+    };
+    same_node && (a.kind, &a.message) == (b.kind, &b.message)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use onnxc_ir::error::Stage;
 
     fn warning(rule: Rule, text: &str, more: u64) -> Warning {
         Warning { rule, problem: Error::malformed(Stage::Import, text), more }

@@ -225,7 +225,7 @@ impl ResultType {
 impl<'m> Importer<'m> {
     /// The function of the user's that computes a node.
     pub(super) fn custom(&mut self, node: &NodeProto, index: usize) -> Option<&'m CustomOp> {
-        let options = self.options;
+        let options = self.given.options;
         let at = options.custom_ops.iter().position(|custom| custom.is_for(node, index))?;
         self.used_custom_ops.insert(at);
         Some(&options.custom_ops[at])
@@ -233,8 +233,13 @@ impl<'m> Importer<'m> {
 
     /// Functions for nodes that the model does not have.
     pub(super) fn unused_custom_ops(&self) -> Vec<Error> {
-        let unused =
-            self.options.custom_ops.iter().enumerate().filter(|(at, _)| !self.used_custom_ops.contains(at));
+        let unused = self
+            .given
+            .options
+            .custom_ops
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| !self.used_custom_ops.contains(at));
         let message = |custom: &CustomOp| match &custom.node {
             Some(node) => format!("no node `{node}` of operator {} is in the model", custom.operator()),
             None => format!("no node of operator {} is in the model", custom.operator()),

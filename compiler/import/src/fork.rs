@@ -20,7 +20,7 @@ use onnxc_ir::scalar::CompareFn;
 use onnxc_ops::Fork;
 
 /// Marks a body that holds what follows its node; the value is the number of what it knows of a dim, in
-/// `Importer::units`, or empty.
+/// [`Forks::units`], or empty.
 const MARK: &str = "onnxc.continues";
 
 /// Nesting of bodies that each know whether a dim is 1: every one at least doubles the import.
@@ -38,6 +38,27 @@ pub(crate) fn mark(body: &GraphProto) -> Option<&str> {
     body.metadata_props.iter().find(|entry| entry.key() == MARK).map(|entry| entry.value())
 }
 
+/// Choices between values of unlike ranks.
+#[derive(Default)]
+pub(super) struct Forks {
+    /// What a row asks for before it fails.
+    pub wanted: Option<Fork>,
+    /// Dims by which nodes are forked, and whether they are 1.
+    pub units: Vec<(Dim, bool)>,
+    /// Those of the bodies around the current node.
+    pub open: Vec<usize>,
+    /// Bodies taken apart so far.
+    pub made: u64,
+}
+
+impl Forks {
+    /// Whether a dim is 1, where a body around the current node is for one of the answers.
+    pub(super) fn is_unit(&self, dim: &Dim) -> Option<bool> {
+        let open = self.open.iter().map(|&unit| &self.units[unit]);
+        open.rev().find(|(known, _)| known == dim).map(|(_, is_one)| *is_one)
+    }
+}
+
 impl<'m> Importer<'m> {
     /// Imports the node at `index`, which has failed, again, as it asked for: with `rest`, all that follows it on the way
     /// to `outputs`, in bodies; or, where it is known which body that is, gives the nodes of one body and then the rest.
@@ -52,35 +73,35 @@ impl<'m> Importer<'m> {
         scope: &mut Scope<'_>,
         problems: (usize, u64),
     ) -> Option<Next> {
-        let by = self.wants_fork.take()?;
+        let by = self.forks.wanted.take()?;
         let branch = |name: &str| -> Option<&GraphProto> {
             node.attribute.iter().find(|attribute| attribute.name() == name)?.g.as_deref()
         };
         let branches = branch("then_branch").zip(branch("else_branch"));
         let possible = match by {
             Fork::Bodies => branches.is_some() && normal_domain(node.domain()).is_empty(),
-            Fork::Unit(_) => self.open_units.len() < MAX_UNITS,
+            Fork::Unit(_) => self.forks.open.len() < MAX_UNITS,
         };
         if !possible {
             return None;
         }
         if rest.is_empty() {
-            self.wants_fork = Some(Fork::Bodies);
+            self.forks.wanted = Some(Fork::Bodies);
             return None;
         }
-        let failures = self.errors.split_off(problems.0.min(self.errors.len()));
-        self.reports = problems.1;
+        let failures = self.problems.errors.split_off(problems.0.min(self.problems.errors.len()));
+        self.problems.reports = problems.1;
         // All of them become part of the bodies.
         scope.note_reads(&[]);
         node.output.iter().for_each(|name| scope.undefine(name));
         match (by, branches) {
             (Fork::Unit(dim), _) => {
                 self.fork_by_unit(b, (index, node), &dim, rest, outputs, scope);
-                if self.reports > problems.1 {
-                    let at = problems.0.min(self.errors.len());
-                    let more = self.errors.split_off(at);
-                    self.errors.extend(failures);
-                    more.into_iter().for_each(|error| self.report(error));
+                if self.problems.reports > problems.1 {
+                    let at = problems.0.min(self.problems.errors.len());
+                    let more = self.problems.errors.split_off(at);
+                    self.problems.errors.extend(failures);
+                    more.into_iter().for_each(|error| self.problems.report(error));
                 }
                 Some(Next::End)
             }
@@ -139,18 +160,18 @@ impl<'m> Importer<'m> {
     ) {
         let condition = match is_not_one(b, dim) {
             Ok(condition) => condition,
-            Err(error) => return self.report(error),
+            Err(error) => return self.problems.report(error),
         };
-        self.forks += 1;
-        let name = format!("{}/{}/is_not_one", node.name(), self.forks);
+        self.forks.made += 1;
+        let name = format!("{}/{}/is_not_one", node.name(), self.forks.made);
         scope.define(&name, condition.into());
         let output = undefined(outputs, scope);
         let mut body = GraphProto { node: vec![node.clone()], ..Default::default() };
         body.node.extend(rest.iter().copied().cloned());
         let branches = [("then_branch", false), ("else_branch", true)];
         let attribute = branches.map(|(name, is_one)| {
-            self.units.push((dim.clone(), is_one));
-            let unit = (self.units.len() - 1).to_string();
+            self.forks.units.push((dim.clone(), is_one));
+            let unit = (self.forks.units.len() - 1).to_string();
             build::subgraph(name, continuation(body.clone(), &output, unit))
         });
         let fork = NodeProto {
@@ -166,9 +187,9 @@ impl<'m> Importer<'m> {
 
     /// The nodes of a body under names of their own, what the outputs of its node are, and the nodes that follow.
     fn spliced(&mut self, body: &GraphProto, node: &NodeProto, rest: &[&NodeProto]) -> GraphProto {
-        self.forks += 1;
+        self.forks.made += 1;
         let mut spliced = body.clone();
-        rename(&mut spliced, &format!("{}/{}/", node.name(), self.forks));
+        rename(&mut spliced, &format!("{}/{}/", node.name(), self.forks.made));
         for (from, to) in spliced.output.iter().zip(&node.output).filter(|(_, to)| !to.is_empty()) {
             spliced.node.push(build::node("Identity", &[from.name()], &[to]));
         }

@@ -6,20 +6,23 @@ use std::sync::Arc;
 use onnxc_proto::{AttributeProto, FunctionProto, NodeProto};
 
 use super::names::named;
+use super::problems::Problems;
 use super::scope::{Binding, Env, Scope};
-use super::{FunctionKey, Importer, kinds};
+use super::{FunctionKey, Given, Importer, kinds};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ops::Attr;
 
-impl<'m> Importer<'m> {
+impl<'m> Given<'m> {
     /// The function that a node calls, if it calls one. A function hides an operator of the same name.
     pub(super) fn callee(&self, node: &NodeProto) -> Option<(FunctionKey<'m>, &'m FunctionProto)> {
         let key = (super::normal_domain(node.domain()), node.op_type(), node.overload());
         let functions: &HashMap<FunctionKey<'_>, &'m FunctionProto> = &self.functions;
         functions.get(&key).map(|function| (function_key(function), *function))
     }
+}
 
+impl<'m> Importer<'m> {
     /// Inlines one call; gives what the node's outputs stand for.
     pub(super) fn call(
         &mut self,
@@ -31,16 +34,16 @@ impl<'m> Importer<'m> {
         label: &str,
     ) -> Result<Vec<Binding>> {
         check_call(function, node)?;
-        if self.calls.contains(&key) {
+        if self.calls.open.contains(&key) {
             return Err(Error::malformed(Stage::Import, format!("function {} calls itself", key.1)));
         }
         let attributes = self.call_attributes(function, node, scope)?;
-        let opsets = self.opsets(&function.opset_import, &format!("function {}", key.1));
+        let opsets = self.problems.opsets(&function.opset_import, &format!("function {}", key.1));
         let env = Arc::new(Env { opsets, attributes: Some(attributes) });
         let mut inner = Scope::new(env, format!("{label}/"), &function.node);
         for (at, name) in function.input.iter().enumerate() {
             if !inner.define(name, inputs.get(at).cloned().unwrap_or(Binding::Omitted)) {
-                self.malformed(format!("function {} has two inputs `{name}`", key.1));
+                self.problems.malformed(format!("function {} has two inputs `{name}`", key.1));
             }
         }
         for (name, output) in function.output.iter().zip(&node.output) {
@@ -49,12 +52,12 @@ impl<'m> Importer<'m> {
             }
         }
         let names: Vec<&str> = function.output.iter().map(String::as_str).collect();
-        inner.leave_ranks_open(names.iter().copied(), &self.any_rank);
-        self.enter()?;
-        self.calls.push(key);
+        inner.leave_ranks_open(names.iter().copied(), &self.open_ranks.of_node);
+        self.budget.enter()?;
+        self.calls.open.push(key);
         self.nodes(b, &function.node, &names, &mut inner);
-        self.calls.pop();
-        self.depth -= 1;
+        self.calls.open.pop();
+        self.budget.depth -= 1;
         self.check_values_of(b, function, &inner);
         let outputs = function.output.iter().take(node.output.len());
         outputs
@@ -72,7 +75,7 @@ impl<'m> Importer<'m> {
         for info in &function.value_info {
             let Some(Binding::Value(item)) = inner.get(info.name()) else { continue };
             if let Some((rule, message)) = kinds::item_deviation(info, &item, b) {
-                self.warn(rule, format!("in function {}: {message}", function.name()), None);
+                self.problems.warn(rule, format!("in function {}: {message}", function.name()), None);
             }
         }
     }
@@ -95,6 +98,21 @@ impl<'m> Importer<'m> {
         }
         Ok(values)
     }
+}
+
+/// The functions of a model by what nodes call them by.
+pub(super) fn by_key<'m>(
+    functions: &'m [FunctionProto],
+    problems: &mut Problems,
+) -> HashMap<FunctionKey<'m>, &'m FunctionProto> {
+    let mut found = HashMap::new();
+    for function in functions {
+        let key = function_key(function);
+        if found.insert(key, function).is_some() {
+            problems.malformed(format!("function {}.{} `{}` is defined twice", key.0, key.1, key.2));
+        }
+    }
+    found
 }
 
 /// What nodes call a function by.

@@ -57,14 +57,14 @@ impl Importer<'_> {
         // Bodies of Gradient nodes inside each other, in each node.
         let mut depths = vec![0; nodes.len()];
         for (at, node) in nodes.iter().enumerate().filter(|(_, node)| needs_body(node)) {
-            if self.stopped {
+            if self.problems.stopped {
                 break;
             }
             match self.differentiated(&complete, at, &definers, &mut depths, scope) {
                 Ok(body) => complete[at].attribute.push(build::subgraph(BODY, body)),
                 Err(error) => {
-                    let site = self.site(b, at, node, scope);
-                    self.report(error.at(site));
+                    let site = self.given.site(b, at, node, scope);
+                    self.problems.report(error.at(site));
                     scope.define(BODY, Binding::Poisoned);
                     complete[at].input = vec![BODY.to_string()];
                 }
@@ -101,7 +101,7 @@ impl Importer<'_> {
             return malformed(format!("y names `{y}`, which depends on the node itself"));
         }
         depths[at] = 1 + between.iter().map(|&at| depths[at]).max().unwrap_or(0);
-        let limit = self.options.limits.nesting;
+        let limit = self.budget.nesting;
         if depths[at] > limit {
             let message = format!("derivatives of derivatives nest deeper than {limit}");
             return Err(Error::new(Stage::Import, Kind::Budget, message));

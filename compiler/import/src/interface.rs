@@ -23,8 +23,8 @@ impl Importer<'_> {
         let mut graph = Graph { name: proto.name().to_string(), ..Graph::default() };
         let mut scope = Scope::new(env, String::new(), &proto.node);
         scope.declare(proto);
-        for error in self.types.take(proto, self.options) {
-            self.report(error);
+        for error in self.types.take(proto, self.given.options) {
+            self.problems.report(error);
         }
         self.interface(&mut graph, proto, &mut scope);
         if graph.symbols.len() > MAX_SYMBOLS {
@@ -32,7 +32,7 @@ impl Importer<'_> {
                 "the inputs have {} symbolic dims; the most is {MAX_SYMBOLS}: give some a size (--input-dim)",
                 graph.symbols.len()
             );
-            self.report(Error::new(Stage::Import, Kind::Budget, message));
+            self.problems.report(Error::new(Stage::Import, Kind::Budget, message));
         }
         let mut declared_outputs = HashMap::new();
         for info in &proto.output {
@@ -55,46 +55,46 @@ impl Importer<'_> {
     fn interface(&mut self, graph: &mut Graph, proto: &GraphProto, scope: &mut Scope<'_>) {
         let mut defaults: HashMap<String, Tensor> = HashMap::new();
         let declared: HashSet<&str> = proto.input.iter().map(|info| info.name()).collect();
-        let constant = self.ir_version < 4 || !self.options.overridable_defaults;
+        let constant = self.given.ir_version < 4 || !self.given.options.overridable_defaults;
         let constants = constants(&proto.node);
         for (name, tensor) in self.initializers(proto) {
             match tensor {
-                _ if constants.contains_key(name) => self.superseded("initializer", name),
+                _ if constants.contains_key(name) => self.problems.superseded("initializer", name),
                 Some(tensor) if declared.contains(name) => {
                     defaults.insert(name.to_string(), tensor);
                 }
                 tensor => self.define_constant(graph, scope, name, tensor),
             }
         }
-        if constant && self.ir_version >= 4 && !defaults.is_empty() {
+        if constant && self.given.ir_version >= 4 && !defaults.is_empty() {
             let mut names: Vec<&str> = defaults.keys().map(String::as_str).collect();
             names.sort_unstable();
             let names = shortened(names.len(), names.iter().map(|name| name.to_string())).join(", ");
-            self.log.note(Rule::DefaultIsConstant, || {
+            self.problems.log.note(Rule::DefaultIsConstant, || {
                 format!("initializers that are also inputs are constants: {names}")
             });
         }
         for info in &proto.input {
             let name = info.name();
             if name.is_empty() {
-                self.malformed("a graph input has no name".to_string());
+                self.problems.malformed("a graph input has no name".to_string());
                 continue;
             }
             if constants.contains_key(name) {
-                self.superseded("input", name);
+                self.problems.superseded("input", name);
                 continue;
             }
             if scope.get(name).is_some() {
                 // An initializer that failed to decode is reported; only a second input is news.
                 if scope.get(name) != Some(Binding::Poisoned) {
-                    self.malformed(format!("input `{name}` is defined twice"));
+                    self.problems.malformed(format!("input `{name}` is defined twice"));
                 }
                 continue;
             }
             let binding = match self.input(graph, info, defaults.remove(name), constant) {
                 Ok(binding) => binding,
                 Err(error) => {
-                    self.report(error);
+                    self.problems.report(error);
                     Binding::Poisoned
                 }
             };
@@ -122,7 +122,7 @@ impl Importer<'_> {
             let shape = tensor.shape.iter().map(|&size| Dim::from(size)).collect();
             let found = TensorType::new(tensor.dtype, shape);
             if constant {
-                self.check_declared(info, &found);
+                self.problems.check_declared(info, &found);
                 let value = Builder::new(graph, origin).constant(tensor);
                 graph.values[value].name = info.name().to_string();
                 return Ok(value.into());
@@ -139,7 +139,7 @@ impl Importer<'_> {
         }
         let ty = self.types.input(graph, info, None)?;
         if let Some(note) = self.types.overridden(info) {
-            self.log.note_of_option(Rule::InputShape, note);
+            self.problems.log.note_of_option(Rule::InputShape, note);
         }
         Ok(Builder::new(graph, origin).input(info.name(), ty, None).into())
     }
@@ -157,11 +157,13 @@ impl Importer<'_> {
         }
         for (name, tensor) in decoded {
             if name.is_empty() {
-                self.malformed("an initializer has no name".to_string());
+                self.problems.malformed("an initializer has no name".to_string());
             }
-            let tensor = tensor.map_err(|error| self.report(error)).ok();
+            let tensor = tensor.map_err(|error| self.problems.report(error)).ok();
             match places.get(name) {
-                Some(&place) if !name.is_empty() => self.redefine(name, &mut tensors[place].1, tensor),
+                Some(&place) if !name.is_empty() => {
+                    self.problems.redefine(name, &mut tensors[place].1, tensor)
+                }
                 _ => {
                     places.insert(name, tensors.len());
                     tensors.push((name, tensor));
@@ -169,27 +171,6 @@ impl Importer<'_> {
             }
         }
         tensors
-    }
-
-    /// Puts a later initializer in the place of an earlier one of its name.
-    fn redefine(&mut self, name: &str, first: &mut Option<Tensor>, last: Option<Tensor>) {
-        if let (Some(first), Some(last)) = (&*first, &last) {
-            let text = |tensor: &Tensor| format!("{}{:?}", tensor.dtype, tensor.shape);
-            if (first.dtype, &first.shape) != (last.dtype, &last.shape) {
-                let (first, last) = (text(first), text(last));
-                return self
-                    .malformed(format!("initializer `{name}` is defined twice, as {first} and as {last}"));
-            }
-            let message = format!("initializer `{name}` is defined twice; the last one counts");
-            self.warn(Rule::InitializerTwice, message, None);
-        }
-        *first = last;
-    }
-
-    /// Warns of what a Constant node defines again.
-    pub(super) fn superseded(&mut self, what: &str, name: &str) {
-        let message = format!("{what} `{name}` is defined by a Constant, too, which counts");
-        self.warn(Rule::ConstantTwice, message, None);
     }
 
     /// A dense tensor of the model; what breaks rules and can be read gives warnings.
@@ -208,7 +189,7 @@ impl Importer<'_> {
 
     fn tell_oddities(&mut self) {
         for (rule, message) in std::mem::take(&mut self.constants.oddities) {
-            self.warn(rule, message, None);
+            self.problems.warn(rule, message, None);
         }
     }
 
@@ -229,36 +210,27 @@ impl Importer<'_> {
             None => Binding::Poisoned,
         };
         if !scope.define(name, binding) {
-            self.malformed(format!("initializer `{name}` is defined twice"));
-        }
-    }
-
-    /// Warns of the declared type of a value that no node gives, where it contradicts the one that was found.
-    pub(super) fn check_declared(&mut self, info: &ValueInfoProto, found: &TensorType) {
-        if let Some((rule, message)) = types::deviation(info, found) {
-            self.warn(rule, message, None);
-        }
-    }
-
-    /// As [`Importer::check_declared`], for a value of any kind.
-    pub(super) fn check_declared_item(&mut self, info: &ValueInfoProto, found: &Item, b: &Builder<'_>) {
-        if let Some((rule, message)) = kinds::item_deviation(info, found, b) {
-            self.warn(rule, message, None);
+            self.problems.malformed(format!("initializer `{name}` is defined twice"));
         }
     }
 
     fn outputs(&mut self, graph: &mut Graph, proto: &GraphProto, scope: &Scope<'_>) {
         if proto.output.is_empty() {
-            self.malformed("the graph has no outputs".to_string());
+            self.problems.malformed("the graph has no outputs".to_string());
         }
         let mut listed = HashSet::with_capacity(proto.output.len());
         for info in &proto.output {
             let name = info.name();
             if let Err(error) = kinds::check_output(info) {
-                self.report(match scope.definers.get(name) {
+                self.problems.report(match scope.definers.get(name) {
                     Some(&index) => {
                         let origin = graph.origins.next_key();
-                        error.at(self.site(&Builder::new(graph, origin), index, &proto.node[index], scope))
+                        error.at(self.given.site(
+                            &Builder::new(graph, origin),
+                            index,
+                            &proto.node[index],
+                            scope,
+                        ))
                     }
                     None => error,
                 });
@@ -268,12 +240,12 @@ impl Importer<'_> {
                 Some(Binding::Value(item)) => item,
                 Some(Binding::Poisoned) => continue,
                 Some(Binding::Omitted) | None => {
-                    self.malformed(format!("output `{name}` is not defined"));
+                    self.problems.malformed(format!("output `{name}` is not defined"));
                     continue;
                 }
             };
             if !listed.insert(name) {
-                self.warn(
+                self.problems.warn(
                     Rule::OutputTwice,
                     format!("output `{name}` is listed twice; it is given once"),
                     None,
@@ -292,14 +264,14 @@ impl Importer<'_> {
                         _ => compound::output(graph, info, &compound),
                     };
                     if let Err(error) = given {
-                        self.report(error);
+                        self.problems.report(error);
                     }
                     continue;
                 }
             };
             let found = graph.ty(value).clone();
             if !scope.definers.contains_key(name) {
-                self.check_declared(info, &found);
+                self.problems.check_declared(info, &found);
             }
             self.types.name_symbols(graph, info, &found);
             graph.outputs.push((name.to_string(), value));

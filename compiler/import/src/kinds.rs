@@ -12,7 +12,7 @@ use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::{DType, Dim, Graph, Part, Symbol, TensorType};
 use onnxc_ir::rules::Rule;
-use onnxc_ops::item::{Elements, Item, ItemType, Kind, Layout};
+use onnxc_ops::item::{Elements, Item, ItemKind, ItemType, Layout};
 
 /// The columns of a graph input other than a dense tensor.
 pub(crate) struct Columns {
@@ -33,7 +33,7 @@ impl Types {
             .unwrap_or_else(|| Err(Error::malformed(Stage::Import, "the type is missing")));
         let given = self.given_shape(info).map(<[Dimension]>::to_vec);
         let ty = ty.and_then(|ty| match (ty.kind, &given) {
-            (Kind::Map | Kind::Records, Some(_)) => {
+            (ItemKind::Map | ItemKind::Records, Some(_)) => {
                 let message = "--input-shape is for tensors and for elements of sequences and optionals";
                 Err(Error::new(Stage::Import, onnxc_ir::error::Kind::Usage, message))
             }
@@ -75,7 +75,7 @@ impl Types {
             return Ok(Columns { layout: Layout::Tensor, ports, dense: Some(dense) });
         }
         let (layout, ports) = match ty.kind {
-            Kind::Sequence | Kind::OptionalSequence => {
+            ItemKind::Sequence | ItemKind::OptionalSequence => {
                 let elements = match ty.dims {
                     Some(dims) => Elements::Ranked(vec![None; dims.len()]),
                     None => Elements::Mixed(symbol("axes")),
@@ -86,24 +86,24 @@ impl Types {
                     (Part::Shapes, tensor(DType::I64, &[&count, &elements.axes()])),
                     (Part::Data, tensor(ty.dtype, &[&total])),
                 ];
-                if ty.kind == Kind::OptionalSequence {
+                if ty.kind == ItemKind::OptionalSequence {
                     layout = Layout::Optional(Box::new(layout));
                     ports.insert(0, (Part::Present, tensor(DType::Bool, &[])));
                 }
                 (layout, ports)
             }
-            Kind::Map | Kind::Records => {
+            ItemKind::Map | ItemKind::Records => {
                 let (count, key) = (symbol("count"), ty.key.unwrap_or(DType::I64));
                 let keys = (Part::Keys, tensor(key, &[&count]));
                 match ty.kind {
-                    Kind::Map => (Layout::Map, vec![keys, (Part::Values, tensor(ty.dtype, &[&count]))]),
+                    ItemKind::Map => (Layout::Map, vec![keys, (Part::Values, tensor(ty.dtype, &[&count]))]),
                     _ => {
                         let rows = symbol("rows");
                         (Layout::Records, vec![keys, (Part::Values, tensor(ty.dtype, &[&rows, &count]))])
                     }
                 }
             }
-            Kind::Tensor | Kind::Optional => {
+            ItemKind::Tensor | ItemKind::Optional => {
                 let Some(dims) = ty.dims else {
                     return Err(Error::unsupported(Stage::Import, unknown_rank(info.name())));
                 };
@@ -171,7 +171,7 @@ pub(crate) fn is_tensor(info: &ValueInfoProto) -> bool {
 
 /// A declared type of any kind.
 struct ValueType<'p> {
-    kind: Kind,
+    kind: ItemKind,
     /// Of a map, that of its values.
     dtype: DType,
     /// Dims of the tensor, or of the elements; `None`: of unknown rank.
@@ -189,14 +189,14 @@ fn value_type(ty: &TypeProto) -> Result<ValueType<'_>> {
     let missing = || Error::malformed(Stage::Import, "the type of its elements is missing");
     Ok(match ty.value.as_ref() {
         Some(TypeValue::TensorType(tensor)) => ValueType {
-            kind: Kind::Tensor,
+            kind: ItemKind::Tensor,
             dtype: dtype(tensor.elem_type())?,
             dims: tensor.shape.as_ref().map(|shape| shape.dim.as_slice()),
             key: None,
             sparse: false,
         },
         Some(TypeValue::SparseTensorType(tensor)) => ValueType {
-            kind: Kind::Tensor,
+            kind: ItemKind::Tensor,
             dtype: dtype(tensor.elem_type())?,
             dims: tensor.shape.as_ref().map(|shape| shape.dim.as_slice()),
             key: None,
@@ -205,8 +205,8 @@ fn value_type(ty: &TypeProto) -> Result<ValueType<'_>> {
         Some(TypeValue::SequenceType(sequence)) => {
             let inner = value_type(sequence.elem_type.as_deref().ok_or_else(missing)?)?;
             let kind = match inner.kind {
-                Kind::Tensor if !inner.sparse => Kind::Sequence,
-                Kind::Map => Kind::Records,
+                ItemKind::Tensor if !inner.sparse => ItemKind::Sequence,
+                ItemKind::Map => ItemKind::Records,
                 _ => return unsupported("an element of the sequence", &inner, "a tensor or a map"),
             };
             ValueType { kind, ..inner }
@@ -214,8 +214,8 @@ fn value_type(ty: &TypeProto) -> Result<ValueType<'_>> {
         Some(TypeValue::OptionalType(optional)) => {
             let inner = value_type(optional.elem_type.as_deref().ok_or_else(missing)?)?;
             let kind = match inner.kind {
-                Kind::Tensor if !inner.sparse => Kind::Optional,
-                Kind::Sequence => Kind::OptionalSequence,
+                ItemKind::Tensor if !inner.sparse => ItemKind::Optional,
+                ItemKind::Sequence => ItemKind::OptionalSequence,
                 _ => {
                     return unsupported(
                         "the element of the optional",
@@ -228,10 +228,10 @@ fn value_type(ty: &TypeProto) -> Result<ValueType<'_>> {
         }
         Some(TypeValue::MapType(map)) => {
             let inner = value_type(map.value_type.as_deref().ok_or_else(missing)?)?;
-            if inner.kind != Kind::Tensor || inner.sparse {
+            if inner.kind != ItemKind::Tensor || inner.sparse {
                 return unsupported("a value of the map", &inner, "a tensor");
             }
-            ValueType { kind: Kind::Map, key: Some(dtype(map.key_type())?), ..inner }
+            ValueType { kind: ItemKind::Map, key: Some(dtype(map.key_type())?), ..inner }
         }
         Some(TypeValue::OpaqueType(_)) => {
             return Err(Error::unsupported(
@@ -253,17 +253,17 @@ pub(crate) fn element_type(ty: &TypeProto) -> Result<ItemType> {
     let dims: Option<Vec<Dim>> = declared.dims.map(|dims| dims.iter().map(size).collect());
     let dtype = declared.dtype;
     Ok(match (declared.kind, dims) {
-        (Kind::Tensor, _) if declared.sparse => {
+        (ItemKind::Tensor, _) if declared.sparse => {
             return Err(Error::unsupported(Stage::Import, "an optional sparse tensor"));
         }
-        (Kind::Tensor, Some(dims)) => TensorType::new(dtype, dims).into(),
-        (Kind::Tensor, None) => ItemType { layout: Layout::Nothing(dtype), columns: vec![] },
-        (Kind::Sequence, Some(dims)) => {
+        (ItemKind::Tensor, Some(dims)) => TensorType::new(dtype, dims).into(),
+        (ItemKind::Tensor, None) => ItemType { layout: Layout::Nothing(dtype), columns: vec![] },
+        (ItemKind::Sequence, Some(dims)) => {
             let shapes = TensorType::new(DType::I64, vec![Dim::ZERO, Dim::from(dims.len())]);
             let layout = Layout::Sequence(Elements::Ranked(vec![None; dims.len()]));
             ItemType { layout, columns: vec![shapes, TensorType::new(dtype, vec![Dim::ZERO])] }
         }
-        (Kind::Sequence, None) => ItemType { layout: Layout::List(dtype), columns: vec![] },
+        (ItemKind::Sequence, None) => ItemType { layout: Layout::List(dtype), columns: vec![] },
         (kind, _) => {
             return Err(Error::unsupported(Stage::Import, format!("{kind} as an optional's element")));
         }

@@ -11,10 +11,12 @@
 mod attr;
 mod blocks;
 mod body;
+mod budget;
 mod check;
 mod compound;
 mod devices;
 pub mod diagnostics;
+mod draws;
 mod external;
 mod fork;
 pub mod format;
@@ -29,6 +31,7 @@ mod names;
 mod node;
 mod opsets;
 mod order;
+mod problems;
 mod ranks;
 mod scope;
 mod shapes;
@@ -43,9 +46,12 @@ mod validate;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use budget::Budget;
 use bytes::Bytes;
-use diagnostics::Log;
-use onnxc_proto::{FunctionProto, ModelProto, OperatorSetIdProto};
+use draws::Draws;
+use fork::Forks;
+use onnxc_proto::{FunctionProto, ModelProto};
+use problems::Problems;
 
 pub use diagnostics::{Warning, summary};
 pub use external::CustomOp;
@@ -54,11 +60,9 @@ pub use shapes::{InputDim, InputShape};
 pub use types::DimPin;
 
 use onnxc_ir::error::{Error, Kind, Result, Stage};
+use onnxc_ir::graph::Graph;
 use onnxc_ir::graph::arrangement::Arrangement;
-use onnxc_ir::graph::{Dim, Graph, Sym};
-use onnxc_ir::rules::Rule;
-use onnxc_ops::{Fork, Table};
-use opsets::Opsets;
+use onnxc_ops::Table;
 use scope::Env;
 use state::Choice;
 use tensor::Constants;
@@ -73,9 +77,6 @@ const NEWEST: &[(&str, u32)] = &[
     ("com.microsoft", 1),
     ("com.microsoft.nchwc", 1),
 ];
-
-/// Problems listed before the walk gives up.
-const MAX_ERRORS: usize = 1000;
 
 /// The newest version of a domain whose operators the table knows.
 fn newest(domain: &str) -> Option<u32> {
@@ -237,35 +238,34 @@ fn import_once(
     let Some(proto) = &model.graph else {
         return Err(vec![Error::malformed(Stage::Import, "the model has no graph")]);
     };
-    let mut importer = Importer::new(options, external, table, ir_version);
+    let mut problems = Problems::default();
+    let mut followed = None;
     if let Some(name) = &options.configuration {
-        importer.devices = Some(devices::chosen(model, name).map_err(|error| vec![error])?);
-        importer.log.followed = Some(name.clone());
+        followed = Some(devices::chosen(model, name).map_err(|error| vec![error])?);
+        problems.log.followed = Some(name.clone());
     }
-    let mut opsets = importer.opsets(&model.opset_import, "the model");
+    let mut opsets = problems.opsets(&model.opset_import, "the model");
     if opsets.is_empty() && ir_version < 3 {
         // Operator sets came with IR version 3; before, there was only the first.
         opsets.insert("", 1);
     }
-    let found = validate::validate(model, &opsets, table, std::mem::take(&mut importer.log), false);
-    importer.log = found.log;
-    importer.errors.extend(found.errors);
+    let found = validate::validate(model, &opsets, table, std::mem::take(&mut problems.log), false);
+    problems.log = found.log;
+    problems.errors.extend(found.errors);
     opsets.imply_newest();
-    importer.index_functions(&model.functions);
-    importer.block = blocks::of_graph(proto).or(options.nchwc_block);
+    let functions = function::by_key(&model.functions, &mut problems);
+    let block = blocks::of_graph(proto).or(options.nchwc_block);
+    let given = Given { table, functions, options, ir_version, block };
+    let mut importer = Importer { problems, devices: followed, ..Importer::new(given, external) };
     let env = Arc::new(Env { opsets, attributes: None });
     let mut graph = importer.main_graph(proto, env);
     for entry in &model.metadata_props {
         graph.metadata.push((entry.key().to_string(), entry.value().to_string()));
     }
     let unused = importer.unused_custom_ops();
-    importer.errors.extend(unused);
-    importer.errors.extend(importer.exhausted.take());
-    if importer.stopped && importer.errors.is_empty() {
-        let message = format!("the walk ended after {MAX_ERRORS} problems that each hide another one");
-        importer.errors.push(Error::new(Stage::Import, Kind::Budget, message));
-    }
-    let Importer { mut errors, log, devices, .. } = importer;
+    let Importer { mut problems, devices, .. } = importer;
+    problems.errors.extend(unused);
+    let (mut errors, log) = problems.finish();
     let (warnings, notes) = log.finish();
     if options.strict {
         errors.extend(warnings.iter().flat_map(as_errors));
@@ -317,164 +317,72 @@ fn normal_domain(domain: &str) -> &str {
     if domain == "ai.onnx" { "" } else { domain }
 }
 
-/// Whether two errors say the same of one node. A body may be looked at both with and without the types
-/// and the call path of its nodes.
-fn same_problem(a: &Error, b: &Error) -> bool {
-    let same_node = match (&a.node, &b.node) {
-        (Some(a), Some(b)) => {
-            (a.index, &a.op_type, &a.domain) == (b.index, &b.op_type, &b.domain)
-                && (a.name.ends_with(&b.name) || b.name.ends_with(&a.name))
-        }
-        (None, None) => true,
-        _ => false,
-    };
-    same_node && (a.kind, &a.message) == (b.kind, &b.message)
-}
-
-/// State of one import.
-struct Importer<'m> {
+/// What is read: it stays as it is given.
+struct Given<'m> {
     table: &'m Table,
     functions: HashMap<FunctionKey<'m>, &'m FunctionProto>,
-    constants: Constants<'m>,
-    types: Types,
     options: &'m ImportOptions,
-    errors: Vec<Error>,
-    /// Problems seen, repeated ones too.
-    reports: u64,
-    /// The walk has ended early; nothing more is reported.
-    stopped: bool,
-    /// What ended it, other than a problem of a node: reports may be taken back for another way to import a node.
-    exhausted: Option<Error>,
-    primitives_left: u64,
-    /// Those of `options.custom_ops` that compute a node.
-    used_custom_ops: HashSet<usize>,
-    /// Functions and bodies around the current node.
-    depth: u32,
-    /// Functions whose nodes have been checked without types.
-    checked: HashSet<FunctionKey<'m>>,
-    /// Functions being inlined.
-    calls: Vec<FunctionKey<'m>>,
-    log: Log,
     ir_version: i64,
-    /// What a row asks for before it fails.
-    wants_fork: Option<Fork>,
-    /// Dims by which nodes are forked, and whether they are 1.
-    units: Vec<(Dim, bool)>,
-    /// Those of the bodies around the current node.
-    open_units: Vec<usize>,
-    /// Bodies taken apart so far.
-    forks: u64,
-    /// Loops around the current node, the innermost one last: the number of the iteration, once something asks for it.
-    loops: Vec<Option<Sym>>,
-    /// Nodes so far that draw random numbers, and the number of each by its first output.
-    streams: u32,
-    streams_of: HashMap<String, u32>,
-    /// The first output of the current node.
-    result: String,
-    /// Of each result of the current node, whether it may have a rank that only the run decides; see
-    /// [`onnxc_ops::BodyImporter::may_have_any_rank`].
-    any_rank: Vec<bool>,
-    /// The same of the outputs of the body that is imported next.
-    body_any_rank: Vec<bool>,
-    /// Whether nodes are imported that others are copies of; see [`onnxc_ops::BodyImporter::recompute`].
-    recomputes: bool,
     /// See [`onnxc_ops::BodyImporter::block`].
     block: Option<usize>,
+}
+
+/// Functions of the model as they are walked.
+#[derive(Default)]
+struct Calls<'m> {
+    /// Those being inlined.
+    open: Vec<FunctionKey<'m>>,
+    /// Those whose nodes have been checked without types.
+    checked: HashSet<FunctionKey<'m>>,
+}
+
+/// Whether results may have ranks that only the run decides; see [`onnxc_ops::BodyImporter::may_have_any_rank`].
+#[derive(Default)]
+struct OpenRanks {
+    /// Of each result of the current node.
+    of_node: Vec<bool>,
+    /// Of each output of the body that is imported next.
+    of_body: Vec<bool>,
+}
+
+/// State of one import: each field has one purpose, and the methods that need it alone. Those of the importer need several.
+struct Importer<'m> {
+    given: Given<'m>,
+    constants: Constants<'m>,
+    types: Types,
+    problems: Problems,
+    budget: Budget,
+    calls: Calls<'m>,
+    forks: Forks,
+    draws: Draws,
+    open_ranks: OpenRanks,
+    /// Those of the caller's `custom_ops` that compute a node.
+    used_custom_ops: HashSet<usize>,
     /// What the device configuration says that is followed.
     devices: Option<Arrangement>,
 }
 
 impl<'m> Importer<'m> {
-    fn new(
-        options: &'m ImportOptions,
-        external: &'m dyn ExternalData,
-        table: &'m Table,
-        ir_version: i64,
-    ) -> Importer<'m> {
+    fn new(given: Given<'m>, external: &'m dyn ExternalData) -> Importer<'m> {
+        let limits = given.options.limits;
         Importer {
-            table,
-            functions: HashMap::new(),
-            constants: Constants::new(external, options.limits.expanded_bytes),
+            given,
+            constants: Constants::new(external, limits.expanded_bytes),
             types: Types::default(),
-            options,
-            errors: Vec::new(),
-            reports: 0,
-            stopped: false,
-            exhausted: None,
-            primitives_left: options.limits.primitives,
+            problems: Problems::default(),
+            budget: Budget::new(&limits),
+            calls: Calls::default(),
+            forks: Forks::default(),
+            draws: Draws::default(),
+            open_ranks: OpenRanks::default(),
             used_custom_ops: HashSet::new(),
-            depth: 0,
-            checked: HashSet::new(),
-            calls: Vec::new(),
-            log: Log::default(),
-            ir_version,
-            wants_fork: None,
-            units: Vec::new(),
-            open_units: Vec::new(),
-            forks: 0,
-            loops: Vec::new(),
-            streams: 0,
-            streams_of: HashMap::new(),
-            result: String::new(),
-            any_rank: Vec::new(),
-            body_any_rank: Vec::new(),
-            recomputes: false,
-            block: None,
             devices: None,
         }
     }
 
-    /// Lists a problem, once.
-    fn report(&mut self, error: Error) {
-        self.reports += 1;
-        // Where the budget was exceeded.
-        if let Some(ended) = self.exhausted.as_mut().filter(|ended| ended.node.is_none())
-            && ended.message == error.message
-        {
-            *ended = error;
-            return;
-        }
-        if self.stopped || self.errors.iter().any(|other| same_problem(other, &error)) {
-            return;
-        }
-        self.errors.push(error);
-        self.stopped = self.errors.len() >= MAX_ERRORS;
-    }
-
-    fn malformed(&mut self, message: String) {
-        self.report(Error::malformed(Stage::Import, message));
-    }
-
-    /// Imported opset version by domain.
-    fn opsets(&mut self, imports: &[OperatorSetIdProto], owner: &str) -> Opsets {
-        let mut opsets = Opsets::default();
-        for import in imports {
-            let domain = normal_domain(import.domain());
-            let Ok(version) = u32::try_from(import.version()) else {
-                self.malformed(format!("{owner} imports version {} of `{domain}`", import.version()));
-                continue;
-            };
-            let Some(other) = opsets.insert(domain, version) else { continue };
-            if other != version {
-                let highest = other.max(version);
-                opsets.insert(domain, highest);
-                let domain = domain_name(domain);
-                let message = format!(
-                    "{owner} imports versions {other} and {version} of `{domain}`: {highest} is taken, as the specification says (ONNX Runtime takes the last one)"
-                );
-                self.warn(Rule::DomainTwice, message, None);
-            }
-        }
-        opsets
-    }
-
-    fn index_functions(&mut self, functions: &'m [FunctionProto]) {
-        for function in functions {
-            let key = function::function_key(function);
-            if self.functions.insert(key, function).is_some() {
-                self.malformed(format!("function {}.{} `{}` is defined twice", key.0, key.1, key.2));
-            }
-        }
+    /// Takes primitives from the budget. Where there are not enough left, the import ends.
+    fn charge(&mut self, primitives: u64) -> Result<()> {
+        self.budget.charge(primitives).map_err(|error| self.problems.end(error))
     }
 }
 

@@ -13,7 +13,7 @@ use super::names::named;
 use super::names::{own_name, shortened};
 use super::opsets::Opsets;
 use super::scope::{Binding, Scope, count_nodes};
-use super::{Importer, attr, domain_name, kinds, normal_domain};
+use super::{Given, Importer, attr, domain_name, kinds, normal_domain};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Kind, NodeRef, Result, Stage, without};
 use onnxc_ir::graph::Origin;
@@ -29,133 +29,7 @@ fn malformed<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::malformed(Stage::Import, message))
 }
 
-impl<'m> Importer<'m> {
-    /// Walks the nodes of a graph, a body or a function, which has these outputs.
-    pub(super) fn nodes(
-        &mut self,
-        b: &mut Builder<'_>,
-        nodes: &[NodeProto],
-        outputs: &[&str],
-        scope: &mut Scope<'_>,
-    ) {
-        let mut next = self.nodes_of(b, nodes, outputs, scope);
-        while let Next::Nodes(body) = next {
-            for (name, tensor) in self.initializers(&body) {
-                self.define_constant(b.graph, scope, name, tensor);
-            }
-            next = self.nodes_of(b, &body.node, outputs, scope);
-        }
-    }
-
-    /// Imports nodes up to one that is imported with all that follows it; gives the remaining ones.
-    fn nodes_of(
-        &mut self,
-        b: &mut Builder<'_>,
-        nodes: &[NodeProto],
-        outputs: &[&str],
-        scope: &mut Scope<'_>,
-    ) -> Next {
-        let nodes = &*self.with_bodies(b, nodes, scope);
-        let order = self.order(b, nodes, scope);
-        scope.note_reads(nodes);
-        scope.find_ranks(order.iter().map(|&index| &nodes[index]));
-        for (at, &index) in order.iter().enumerate() {
-            let node = &nodes[index];
-            if self.stopped {
-                return Next::End;
-            }
-            let (primitives, sizes, left) = (b.graph.nodes.len(), b.graph.data.len(), self.primitives_left);
-            let problems = (self.errors.len(), self.reports);
-            self.node(b, index, node, scope);
-            // The node itself, and of what it became all that neither the file nor the nodes inside it have paid for.
-            let (own, free) = if self.depth > 0 { (1, 0) } else { (0, PAID_BY_FILE) };
-            let paid = own + (left - self.primitives_left).max(free);
-            let of_sizes = COST_OF_SIZE * b.graph.data.len().saturating_sub(sizes) as u64;
-            let made = b.graph.primitives_from(primitives) + of_sizes;
-            if let Err(error) = self.charge(own + made.saturating_sub(paid)) {
-                self.report(error.at(self.site(b, index, node, scope)));
-            }
-            if self.wants_fork.is_none() {
-                continue;
-            }
-            let rest: Vec<&NodeProto> = order[at + 1..].iter().map(|&index| &nodes[index]).collect();
-            if let Some(next) = self.fork(b, (index, node), &rest, outputs, scope, problems) {
-                return next;
-            }
-        }
-        Next::End
-    }
-
-    /// Takes primitives from the budget. Where there are not enough left, the import ends.
-    pub(super) fn charge(&mut self, primitives: u64) -> Result<()> {
-        let left = self.primitives_left.checked_sub(primitives);
-        self.primitives_left = left.unwrap_or(0);
-        left.map(|_| ()).ok_or_else(|| {
-            let limit = self.options.limits.primitives;
-            let message =
-                format!("the model becomes more than {limit} primitives, functions and bodies taken apart");
-            let error = Error::new(Stage::Import, Kind::Budget, message);
-            self.stopped = true;
-            self.exhausted.get_or_insert(error).clone()
-        })
-    }
-
-    /// Imports one node and binds its outputs.
-    pub(super) fn node(
-        &mut self,
-        b: &mut Builder<'_>,
-        index: usize,
-        node: &NodeProto,
-        scope: &mut Scope<'_>,
-    ) {
-        let label = label(node, index, scope);
-        let op_type = node.op_type().to_string();
-        self.result = format!("{}{}", scope.prefix, node.output.first().map_or("", String::as_str));
-        b.origin = b.graph.origins.push(Origin::new(label.clone(), op_type, index));
-        let first = b.graph.nodes.len();
-        let any_rank = node.output.iter().map(|name| scope.may_have_any_rank(name)).collect();
-        let around = std::mem::replace(&mut self.any_rank, any_rank);
-        let inputs: Result<Vec<Binding>> = node.input.iter().map(|name| resolve(name, node, scope)).collect();
-        let outputs = inputs.and_then(|inputs| match (self.custom(node, index), self.callee(node)) {
-            (Some(custom), callee) => {
-                let known = callee.is_some() || self.row(node, &scope.env.opsets).is_ok();
-                check_override(custom, known)?;
-                let standard = match (known, callee) {
-                    (false, _) => vec![],
-                    (true, Some(callee)) => self.call(b, callee, node, &inputs, scope, &label)?,
-                    (true, None) => self.operator(b, index, node, &inputs, scope)?,
-                };
-                self.external(b, custom, node, &inputs, &standard, scope)
-            }
-            (None, Some(callee)) => self.call(b, callee, node, &inputs, scope, &label),
-            (None, None) => self.operator(b, index, node, &inputs, scope),
-        });
-        self.any_rank = around;
-        let outputs = outputs.unwrap_or_else(|error| {
-            let site = self.site(b, index, node, scope);
-            self.report(error.at(site));
-            Vec::new()
-        });
-        for (at, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
-            let binding = outputs.get(at).cloned().unwrap_or(Binding::Poisoned);
-            if let Binding::Value(item) = &binding {
-                name_columns(b, &format!("{}{name}", scope.prefix), item);
-            }
-            if let (Binding::Value(item), Some(info)) = (&binding, scope.declared.get(name.as_str()))
-                && let Some((rule, message)) = kinds::item_deviation(info, item, b)
-            {
-                let site = self.site(b, index, node, scope);
-                self.warn(rule, message, Some(site));
-            }
-            if !scope.define(name, binding) {
-                let site = self.site(b, index, node, scope);
-                let message = format!("value `{name}` is defined twice");
-                self.report(Error::malformed(Stage::Import, message).at(site));
-            }
-        }
-        self.note_devices(b.graph, first, node, scope);
-    }
-
+impl Given<'_> {
     /// The node for messages.
     pub(super) fn site(&self, b: &Builder<'_>, index: usize, node: &NodeProto, scope: &Scope<'_>) -> NodeRef {
         let domain = normal_domain(node.domain());
@@ -224,6 +98,120 @@ impl<'m> Importer<'m> {
             "{message}: there is no operator of this name{hint}; a function of the model can define it"
         ))
     }
+}
+
+impl<'m> Importer<'m> {
+    /// Walks the nodes of a graph, a body or a function, which has these outputs.
+    pub(super) fn nodes(
+        &mut self,
+        b: &mut Builder<'_>,
+        nodes: &[NodeProto],
+        outputs: &[&str],
+        scope: &mut Scope<'_>,
+    ) {
+        let mut next = self.nodes_of(b, nodes, outputs, scope);
+        while let Next::Nodes(body) = next {
+            for (name, tensor) in self.initializers(&body) {
+                self.define_constant(b.graph, scope, name, tensor);
+            }
+            next = self.nodes_of(b, &body.node, outputs, scope);
+        }
+    }
+
+    /// Imports nodes up to one that is imported with all that follows it; gives the remaining ones.
+    fn nodes_of(
+        &mut self,
+        b: &mut Builder<'_>,
+        nodes: &[NodeProto],
+        outputs: &[&str],
+        scope: &mut Scope<'_>,
+    ) -> Next {
+        let nodes = &*self.with_bodies(b, nodes, scope);
+        let order = self.order(b, nodes, scope);
+        scope.note_reads(nodes);
+        scope.find_ranks(order.iter().map(|&index| &nodes[index]));
+        for (at, &index) in order.iter().enumerate() {
+            let node = &nodes[index];
+            if self.problems.stopped {
+                return Next::End;
+            }
+            let (primitives, sizes, left) = (b.graph.nodes.len(), b.graph.data.len(), self.budget.left);
+            let problems = (self.problems.errors.len(), self.problems.reports);
+            self.node(b, index, node, scope);
+            // The node itself, and of what it became all that neither the file nor the nodes inside it have paid for.
+            let (own, free) = if self.budget.depth > 0 { (1, 0) } else { (0, PAID_BY_FILE) };
+            let paid = own + (left - self.budget.left).max(free);
+            let of_sizes = COST_OF_SIZE * b.graph.data.len().saturating_sub(sizes) as u64;
+            let made = b.graph.primitives_from(primitives) + of_sizes;
+            if let Err(error) = self.charge(own + made.saturating_sub(paid)) {
+                self.problems.report(error.at(self.given.site(b, index, node, scope)));
+            }
+            if self.forks.wanted.is_none() {
+                continue;
+            }
+            let rest: Vec<&NodeProto> = order[at + 1..].iter().map(|&index| &nodes[index]).collect();
+            if let Some(next) = self.fork(b, (index, node), &rest, outputs, scope, problems) {
+                return next;
+            }
+        }
+        Next::End
+    }
+
+    /// Imports one node and binds its outputs.
+    pub(super) fn node(
+        &mut self,
+        b: &mut Builder<'_>,
+        index: usize,
+        node: &NodeProto,
+        scope: &mut Scope<'_>,
+    ) {
+        let label = label(node, index, scope);
+        let op_type = node.op_type().to_string();
+        self.draws.result = format!("{}{}", scope.prefix, node.output.first().map_or("", String::as_str));
+        b.origin = b.graph.origins.push(Origin::new(label.clone(), op_type, index));
+        let first = b.graph.nodes.len();
+        let any_rank = node.output.iter().map(|name| scope.may_have_any_rank(name)).collect();
+        let around = std::mem::replace(&mut self.open_ranks.of_node, any_rank);
+        let inputs: Result<Vec<Binding>> = node.input.iter().map(|name| resolve(name, node, scope)).collect();
+        let outputs = inputs.and_then(|inputs| match (self.custom(node, index), self.given.callee(node)) {
+            (Some(custom), callee) => {
+                let known = callee.is_some() || self.given.row(node, &scope.env.opsets).is_ok();
+                check_override(custom, known)?;
+                let standard = match (known, callee) {
+                    (false, _) => vec![],
+                    (true, Some(callee)) => self.call(b, callee, node, &inputs, scope, &label)?,
+                    (true, None) => self.operator(b, index, node, &inputs, scope)?,
+                };
+                self.external(b, custom, node, &inputs, &standard, scope)
+            }
+            (None, Some(callee)) => self.call(b, callee, node, &inputs, scope, &label),
+            (None, None) => self.operator(b, index, node, &inputs, scope),
+        });
+        self.open_ranks.of_node = around;
+        let outputs = outputs.unwrap_or_else(|error| {
+            let site = self.given.site(b, index, node, scope);
+            self.problems.report(error.at(site));
+            Vec::new()
+        });
+        for (at, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+            let binding = outputs.get(at).cloned().unwrap_or(Binding::Poisoned);
+            if let Binding::Value(item) = &binding {
+                name_columns(b, &format!("{}{name}", scope.prefix), item);
+            }
+            if let (Binding::Value(item), Some(info)) = (&binding, scope.declared.get(name.as_str()))
+                && let Some((rule, message)) = kinds::item_deviation(info, item, b)
+            {
+                let site = self.given.site(b, index, node, scope);
+                self.problems.warn(rule, message, Some(site));
+            }
+            if !scope.define(name, binding) {
+                let site = self.given.site(b, index, node, scope);
+                let message = format!("value `{name}` is defined twice");
+                self.problems.report(Error::malformed(Stage::Import, message).at(site));
+            }
+        }
+        self.note_devices(b.graph, first, node, scope);
+    }
 
     /// Lowers one node of an operator. With a poisoned input, only what needs no types is checked.
     fn operator(
@@ -235,7 +223,8 @@ impl<'m> Importer<'m> {
         scope: &Scope<'_>,
     ) -> Result<Vec<Binding>> {
         let opset = scope.env.opsets.get(normal_domain(node.domain()));
-        let row = self.row(node, &scope.env.opsets).and_then(|row| check_signature(row, node).map(|()| row));
+        let row =
+            self.given.row(node, &scope.env.opsets).and_then(|row| check_signature(row, node).map(|()| row));
         let row = match row {
             Ok(row) => row,
             Err(error) => {
@@ -263,9 +252,9 @@ impl<'m> Importer<'m> {
             values.pop();
         }
         let opset = opset.unwrap_or(row.since);
-        let tolerated = self.table.tolerated(row.domain, row.name, opset);
+        let tolerated = self.given.table.tolerated(row.domain, row.name, opset);
         if tolerated.is_some_and(|other| std::ptr::eq(other, row)) {
-            let newer = self.table.lookup(row.domain, row.name, u32::MAX);
+            let newer = self.given.table.lookup(row.domain, row.name, u32::MAX);
             let message = match newer {
                 Some(newer) => format!(
                     "operator {} of ai.onnx is newer than opset {opset} (the newest version is {}); it is taken as ONNX Runtime takes it",
@@ -276,27 +265,27 @@ impl<'m> Importer<'m> {
                     row.name
                 ),
             };
-            let site = self.site(b, index, node, scope);
-            self.warn(Rule::Operator, message, Some(site));
+            let site = self.given.site(b, index, node, scope);
+            self.problems.warn(Rule::Operator, message, Some(site));
         }
         // Problems inside a body count only if the row does not find another way.
-        let (before, reports) = (std::mem::take(&mut self.errors), self.reports);
+        let (before, reports) = (std::mem::take(&mut self.problems.errors), self.problems.reports);
         let mut lowered = self.lower(b, row, opset, node, &values, &attributes, scope);
         if let (Err(error), Some(wider)) = (&lowered, tolerated.filter(|other| !std::ptr::eq(*other, row))) {
             let message = format!("{}; it is taken as ONNX Runtime takes it", error.message);
             lowered = self.lower(b, wider, opset, node, &values, &attributes, scope);
             if lowered.is_ok() {
-                let site = self.site(b, index, node, scope);
-                self.warn(Rule::ElementType, message, Some(site));
+                let site = self.given.site(b, index, node, scope);
+                self.problems.warn(Rule::ElementType, message, Some(site));
             }
         }
-        let inside = std::mem::replace(&mut self.errors, before);
+        let inside = std::mem::replace(&mut self.problems.errors, before);
         if lowered.is_ok() {
-            (self.wants_fork, self.reports) = (None, reports);
+            (self.forks.wanted, self.problems.reports) = (None, reports);
         }
         if lowered.is_err() {
-            let site = self.site(b, index, node, scope);
-            inside.into_iter().for_each(|error| self.report(error.at(site.clone())));
+            let site = self.given.site(b, index, node, scope);
+            inside.into_iter().for_each(|error| self.problems.report(error.at(site.clone())));
             // The row gave up at the first body that failed.
             self.check_bodies(node, &scope.env.opsets);
         }
@@ -345,8 +334,8 @@ impl<'m> Importer<'m> {
         };
         let values = cx.lower()?;
         for (rule, message) in cx.tolerated {
-            let site = self.site(b, b.graph.origins[b.origin].index, node, scope);
-            self.warn(rule, message, Some(site));
+            let site = self.given.site(b, b.graph.origins[b.origin].index, node, scope);
+            self.problems.warn(rule, message, Some(site));
         }
         if values.len() < outputs.len() {
             let at = values.len();
@@ -422,7 +411,7 @@ impl<'m> Importer<'m> {
             AttrKind::Graph => {
                 let body = attribute.g.as_ref().ok_or_else(missing)?;
                 self.charge(count_nodes(body))?;
-                Attr::Graph(Arc::new(Subgraph(Box::new(Closure::new(body, scope, self.ir_version)))))
+                Attr::Graph(Arc::new(Subgraph(Box::new(Closure::new(body, scope, self.given.ir_version)))))
             }
             AttrKind::Type => {
                 let ty = attribute.tp.as_ref().ok_or_else(missing)?;

@@ -28,8 +28,8 @@ impl Importer<'_> {
         let superseded = superseded(nodes);
         for (index, node) in nodes.iter().enumerate().filter(|(index, _)| superseded.contains(index)) {
             let message = format!("a later Constant defines `{}` again, and counts", node.output[0]);
-            let site = self.site(b, index, node, scope);
-            self.warn(Rule::ConstantTwice, message, Some(site));
+            let site = self.given.site(b, index, node, scope);
+            self.problems.warn(Rule::ConstantTwice, message, Some(site));
         }
         let needs = needs(nodes, &superseded, scope);
         let late = |at: usize| needs[at].iter().find(|(definer, _)| *definer > at);
@@ -46,8 +46,8 @@ impl Importer<'_> {
             }
             let message =
                 format!("nodes form a cycle, each taking a result of the next: {}", names.join(", "));
-            let site = self.site(b, cycle[0], &nodes[cycle[0]], scope);
-            self.report(Error::malformed(Stage::Import, message).at(site));
+            let site = self.given.site(b, cycle[0], &nodes[cycle[0]], scope);
+            self.problems.report(Error::malformed(Stage::Import, message).at(site));
         }
         let outputs = rest.iter().flat_map(|&at| &nodes[at].output);
         scope.cyclic = outputs.filter(|name| !name.is_empty()).cloned().collect();
@@ -58,8 +58,8 @@ impl Importer<'_> {
                 "input `{name}` is used before node {definer} `{}` defines it: the nodes are sorted into topological order",
                 names::own_name(&nodes[*definer], *definer)
             );
-            let site = self.site(b, at, node, scope);
-            self.warn(Rule::NodeOrder, message, Some(site));
+            let site = self.given.site(b, at, node, scope);
+            self.problems.warn(Rule::NodeOrder, message, Some(site));
         }
         order.into_iter().chain(rest).filter(counts).collect()
     }

@@ -12,9 +12,10 @@ use onnxc_proto::{GraphProto, ModelProto, StringStringEntryProto, TensorProto, V
 
 use super::names::first_few;
 use super::opsets::Opsets;
+use super::problems::Problems;
 use super::tensor::Constants;
 use super::validate::{self, defined_values};
-use super::{DimPin, ExternalData, Import, ImportOptions, Importer, Warning, as_errors, import_with};
+use super::{DimPin, ExternalData, Import, ImportOptions, Warning, as_errors, import_with};
 use crate::state::Choice;
 use crate::state::shared::{Shared, Uses, share};
 use crate::usage;
@@ -113,7 +114,7 @@ pub(super) fn import(
     let Some(graph) = &model.graph else {
         return Err(vec![Error::malformed(Stage::Import, "the model has no graph")]);
     };
-    let (mut warnings, mut notes) = check(model, options, external, table)?;
+    let (mut warnings, mut notes) = check(model, options, table)?;
     let bounds = bounds(model);
     let variables = variables(model, graph, &bounds)?;
     let tensors = tensors(&variables, options, external)?;
@@ -159,7 +160,7 @@ pub(super) fn import(
         share(&mut found.graph, &tensors, &uses(role, &variables, &bounds, model))
             .map_err(|errors| place(role, errors))?;
         let is_new = |warning: &Warning, known: &[Warning]| {
-            known.iter().all(|other| !super::same_problem(&other.problem, &warning.problem))
+            known.iter().all(|other| !super::diagnostics::same_problem(&other.problem, &warning.problem))
         };
         for warning in found.warnings {
             if is_new(&warning, &warnings) {
@@ -212,14 +213,13 @@ fn place(role: Option<(Role, usize)>, errors: Vec<Error>) -> Vec<Error> {
 fn check(
     model: &ModelProto,
     options: &ImportOptions,
-    external: &dyn ExternalData,
     table: &Table,
 ) -> std::result::Result<(Vec<Warning>, Vec<String>), Vec<Error>> {
-    let mut importer = Importer::new(options, external, table, model.ir_version());
-    importer.log.followed.clone_from(&options.configuration);
-    let opsets: Opsets = importer.opsets(&model.opset_import, "the model");
-    let found = validate::validate(model, &opsets, table, std::mem::take(&mut importer.log), true);
-    let mut errors = importer.errors;
+    let mut problems = Problems::default();
+    problems.log.followed.clone_from(&options.configuration);
+    let opsets: Opsets = problems.opsets(&model.opset_import, "the model");
+    let found = validate::validate(model, &opsets, table, std::mem::take(&mut problems.log), true);
+    let mut errors = problems.errors;
     errors.extend(found.errors);
     let (warnings, notes) = found.log.finish();
     if options.strict {

@@ -26,7 +26,7 @@ pub fn run(kernel: &Kernel, buffers: &mut [Vec<u8>], symbols: &dyn Fn(Sym) -> Op
         locals[local] = vec![Single::zero(decl.dtype); count];
     }
     let (vars, frames, tiles) = (SecondaryMap::new(), SecondaryMap::new(), SecondaryMap::new());
-    let mut machine = Machine { kernel, buffers, symbols, vars, locals, frames, tiles };
+    let mut machine = NestRun { kernel, buffers, symbols, vars, locals, frames, tiles };
     for (at, (buf, buffer)) in kernel.buffers.iter().enumerate() {
         let bytes = machine.dim(&buffer.len)? as usize * buffer.dtype.size();
         if buffer.access == Access::Frame {
@@ -58,7 +58,7 @@ fn as_index(value: &Single) -> Result<i64> {
     Ok(i64::from_le_bytes(wide.data().try_into().expect("eight bytes")))
 }
 
-struct Machine<'a> {
+struct NestRun<'a> {
     kernel: &'a Kernel,
     buffers: &'a mut [Vec<u8>],
     symbols: &'a dyn Fn(Sym) -> Option<i64>,
@@ -71,7 +71,7 @@ struct Machine<'a> {
     tiles: SecondaryMap<Tile, Option<Vec<i32>>>,
 }
 
-impl Machine<'_> {
+impl NestRun<'_> {
     fn dim(&self, dim: &Dim) -> Result<i64> {
         match dim.eval(self.symbols) {
             Some(value) => Ok(value),

@@ -101,10 +101,10 @@ pub fn run_with<K>(
     if let Some(seed) = graph.seed {
         symbols[seed] = Some(0);
     }
-    Machine { graph, program, kernels, inputs, symbols, buffers: HashMap::new(), execute, observe }.run()
+    ProgramRun { graph, program, kernels, inputs, symbols, buffers: HashMap::new(), execute, observe }.run()
 }
 
-struct Machine<'a, 'o, K> {
+struct ProgramRun<'a, 'o, K> {
     graph: &'a Graph,
     program: &'a Program,
     kernels: &'a Kernels<K>,
@@ -116,7 +116,7 @@ struct Machine<'a, 'o, K> {
     observe: Observe<'o, K>,
 }
 
-impl<K> Machine<'_, '_, K> {
+impl<K> ProgramRun<'_, '_, K> {
     fn run(mut self) -> Result<Vec<Tensor>> {
         let program = self.program;
         for step in &program.steps {
@@ -246,7 +246,8 @@ impl<K> Machine<'_, '_, K> {
                 let (graph, program, kernels) = (&graphs[number], &bodies[number], &kernels[number]);
                 let (symbols, buffers) = (symbols.clone(), HashMap::new());
                 let observe = &mut *observe;
-                Machine { graph, program, kernels, inputs: &inputs, symbols, buffers, execute, observe }.run()
+                ProgramRun { graph, program, kernels, inputs: &inputs, symbols, buffers, execute, observe }
+                    .run()
             },
         )?;
         for (&output, result) in data.outputs.iter().zip(results) {

@@ -50,7 +50,7 @@ macro_rules! params {
 type Params = (&'static [Param], &'static [Param], &'static [Param]);
 
 const fn params(since: u32) -> Params {
-    const TENSORS: Params = params!(&[Kind::Tensor]);
+    const TENSORS: Params = params!(&[ItemKind::Tensor]);
     const WITH_SEQUENCES: Params = params!(SEQUENCES);
     const ALL: Params = params!(ALL_KINDS);
     match since {

@@ -71,7 +71,7 @@ pub enum Elements {
 
 /// The kinds of values that operators distinguish.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Kind {
+pub enum ItemKind {
     Tensor,
     Sequence,
     /// An optional tensor.
@@ -83,20 +83,21 @@ pub enum Kind {
 }
 
 /// Tensors and sequences.
-pub const SEQUENCES: &[Kind] = &[Kind::Tensor, Kind::Sequence];
+pub const SEQUENCES: &[ItemKind] = &[ItemKind::Tensor, ItemKind::Sequence];
 
 /// All but maps.
-pub const ALL_KINDS: &[Kind] = &[Kind::Tensor, Kind::Sequence, Kind::Optional, Kind::OptionalSequence];
+pub const ALL_KINDS: &[ItemKind] =
+    &[ItemKind::Tensor, ItemKind::Sequence, ItemKind::Optional, ItemKind::OptionalSequence];
 
-impl fmt::Display for Kind {
+impl fmt::Display for ItemKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Tensor => "a tensor",
-            Kind::Sequence => "a sequence",
-            Kind::Optional => "an optional tensor",
-            Kind::OptionalSequence => "an optional sequence",
-            Kind::Map => "a map",
-            Kind::Records => "a sequence of maps",
+            ItemKind::Tensor => "a tensor",
+            ItemKind::Sequence => "a sequence",
+            ItemKind::Optional => "an optional tensor",
+            ItemKind::OptionalSequence => "an optional sequence",
+            ItemKind::Map => "a map",
+            ItemKind::Records => "a sequence of maps",
         })
     }
 }
@@ -114,16 +115,16 @@ impl Layout {
         }
     }
 
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ItemKind {
         match self {
-            Layout::Tensor | Layout::Nothing(_) | Layout::AnyRank { .. } => Kind::Tensor,
-            Layout::List(_) | Layout::Sequence(_) => Kind::Sequence,
+            Layout::Tensor | Layout::Nothing(_) | Layout::AnyRank { .. } => ItemKind::Tensor,
+            Layout::List(_) | Layout::Sequence(_) => ItemKind::Sequence,
             Layout::Optional(element) => match element.kind() {
-                Kind::Sequence => Kind::OptionalSequence,
-                _ => Kind::Optional,
+                ItemKind::Sequence => ItemKind::OptionalSequence,
+                _ => ItemKind::Optional,
             },
-            Layout::Map => Kind::Map,
-            Layout::Records => Kind::Records,
+            Layout::Map => ItemKind::Map,
+            Layout::Records => ItemKind::Records,
         }
     }
 
@@ -175,9 +176,9 @@ impl Item {
         }
     }
 
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ItemKind {
         match self {
-            Item::Tensor(_) => Kind::Tensor,
+            Item::Tensor(_) => ItemKind::Tensor,
             Item::Compound(compound) => compound.layout.kind(),
         }
     }

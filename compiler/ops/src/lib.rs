@@ -71,7 +71,7 @@ pub mod unique;
 pub mod unreleased;
 
 use inner::Inner;
-use item::{Item, ItemType, Kind, Layout};
+use item::{Item, ItemKind, ItemType, Layout};
 
 pub use table::Table;
 
@@ -169,18 +169,18 @@ pub struct Param {
     pub ty: &'static str,
     pub arity: Arity,
     /// Kinds of values: tensors if nothing else is said.
-    pub kinds: &'static [Kind],
+    pub kinds: &'static [ItemKind],
 }
 
 impl Param {
     /// The parameter, of these kinds.
-    pub const fn of(self, kinds: &'static [Kind]) -> Param {
+    pub const fn of(self, kinds: &'static [ItemKind]) -> Param {
         Param { kinds, ..self }
     }
 }
 
 const fn param(name: &'static str, ty: &'static str, arity: Arity) -> Param {
-    Param { name, ty, arity, kinds: &[Kind::Tensor] }
+    Param { name, ty, arity, kinds: &[ItemKind::Tensor] }
 }
 
 pub const fn req(name: &'static str, ty: &'static str) -> Param {

@@ -9,7 +9,7 @@ use onnxc_ir::graph::Tensor;
 /// A type variable and what it ranges over.
 type Types = &'static [(&'static str, &'static [DType])];
 
-const OPTIONALS: &[Kind] = &[Kind::Optional, Kind::OptionalSequence];
+const OPTIONALS: &[ItemKind] = &[ItemKind::Optional, ItemKind::OptionalSequence];
 const HAS: &[Param] = &[req("output", "B")];
 const OPTIONAL_ONLY: &[Param] = &[req("input", "O").of(OPTIONALS)];
 const REQUIRED: &[Param] = &[req("input", "O").of(ALL_KINDS)];

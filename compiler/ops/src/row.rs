@@ -3,7 +3,7 @@
 
 pub use super::AttrKind::*;
 pub use super::agreement::ANY;
-pub use super::item::{ALL_KINDS, Item, Kind, SEQUENCES};
+pub use super::item::{ALL_KINDS, Item, ItemKind, SEQUENCES};
 pub use super::sets::*;
 pub use super::types::*;
 pub use super::{AttrDef, NodeCx, OpDef, Param, normalize_axes, normalize_axis, not_one_of, opt, req, var};

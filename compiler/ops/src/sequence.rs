@@ -4,7 +4,7 @@ use super::item::{Layout, sequence};
 use super::mixed;
 use super::row::*;
 
-const SEQUENCE: &[Kind] = &[Kind::Sequence];
+const SEQUENCE: &[ItemKind] = &[ItemKind::Sequence];
 const INPUT: Param = req("input_sequence", "S").of(SEQUENCE);
 const OUTPUT: Param = req("output_sequence", "S").of(SEQUENCE);
 const POSITION: &[&str] = &["count(position) = 1"];
@@ -108,7 +108,7 @@ fn map(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let empty = body.element_types()?.into_iter().map(|dtype| Item::list(dtype, vec![]));
         return cx.give(empty.collect());
     }
-    let sequences: Vec<bool> = items.iter().map(|item| item.kind() == Kind::Sequence).collect();
+    let sequences: Vec<bool> = items.iter().map(|item| item.kind() == ItemKind::Sequence).collect();
     let body = body.over_elements(&sequences)?;
     let results = cx.inline(&body, &items)?;
     cx.give(results)

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::axes::{Share, Way, ways};
-use onnxc_ir::graph::exchange::{Exchange, Group, Rank, Transfer};
+use onnxc_ir::graph::exchange::{Exchange, Rank, RankGroup, Transfer};
 use onnxc_ir::graph::{
     Assumptions, Constant, DType, Def, Dim, Graph, NodeId, Op, State as Kept, Sym, Tensor, TensorType, Value,
     ValueId, dim::product,
@@ -306,9 +306,9 @@ impl Emitter<'_> {
     }
 
     /// This rank and another one.
-    fn pair(&self, peer: i64) -> Group {
+    fn pair(&self, peer: i64) -> RankGroup {
         let own = self.mesh.peer(self.stage, &self.digits);
-        Group { first: own.min(peer), stride: (own - peer).abs(), count: 2 }
+        RankGroup { first: own.min(peer), stride: (own - peer).abs(), count: 2 }
     }
 
     fn present(&self, value: ValueId, layout: &Layout) -> Result<ValueId> {
@@ -552,7 +552,7 @@ impl Emitter<'_> {
     fn exchange(
         &mut self,
         transfer: Transfer,
-        group: Group,
+        group: RankGroup,
         ty: TensorType,
         operands: &[ValueId],
     ) -> Result<Option<ValueId>> {

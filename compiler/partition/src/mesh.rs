@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::Graph;
 use onnxc_ir::graph::arrangement::{Arrangement, Sharding};
-use onnxc_ir::graph::exchange::Group;
+use onnxc_ir::graph::exchange::RankGroup;
 
 use crate::unsupported;
 
@@ -146,10 +146,10 @@ impl Mesh {
     }
 
     /// The ranks along an axis.
-    pub(crate) fn along(&self, stage: usize, digits: &[usize], dim: usize) -> Group {
+    pub(crate) fn along(&self, stage: usize, digits: &[usize], dim: usize) -> RankGroup {
         let stride = self.stride(dim);
         let first = self.position(digits) - digits[dim] * stride;
-        Group {
+        RankGroup {
             first: self.rank(stage, first),
             stride: stride as i64 * self.stages[stage].stride,
             count: self.radices[dim] as i64,
@@ -157,11 +157,11 @@ impl Mesh {
     }
 
     /// The ranks at one place of all stages, where they are as far apart as the first two.
-    pub(crate) fn across(&self, digits: &[usize]) -> Option<Group> {
+    pub(crate) fn across(&self, digits: &[usize]) -> Option<RankGroup> {
         let ranks: Vec<i64> = (0..self.stages.len()).map(|stage| self.peer(stage, digits)).collect();
         let stride = ranks.get(1)? - ranks[0];
         let even = stride > 0 && ranks.windows(2).all(|pair| pair[1] - pair[0] == stride);
-        even.then_some(Group { first: ranks[0], stride, count: ranks.len() as i64 })
+        even.then_some(RankGroup { first: ranks[0], stride, count: ranks.len() as i64 })
     }
 
     pub(crate) fn text(&self, name: &str) -> Vec<String> {

@@ -53,7 +53,7 @@ impl Slots {
 
 impl Blocks {
     /// For scores `[batch.., q, k]` and the left operand of the second contraction; `None` without these axes.
-    pub fn of(scores: &TensorType, lhs: &TensorType, chain: tuning::Chain) -> Option<Blocks> {
+    pub fn of(scores: &TensorType, lhs: &TensorType, chain: tuning::ChainBlocks) -> Option<Blocks> {
         let [batch @ .., q, _] = scores.shape.as_slice() else { return None };
         let rows = Dim::from(chain.block_rows);
         let whole = q.floor_div(&rows)?;
@@ -74,7 +74,7 @@ impl Blocks {
             return None;
         };
         let (scores, lhs) = (graph.ty(scores), graph.ty(lhs));
-        Blocks::of(scores, lhs, tuning::Chain::chosen(is_split(scores, lhs)))
+        Blocks::of(scores, lhs, tuning::ChainBlocks::chosen(is_split(scores, lhs)))
     }
 
     /// Elements of the scratch's buffers of one kind.

@@ -16,14 +16,14 @@ use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_object::emit::{Artifact, shared};
 
 /// A GNU tool chain: the start of its programs' names, and what has them on Debian and Ubuntu.
-struct Chain {
+struct Toolchain {
     prefix: &'static str,
     package: &'static str,
 }
 
 /// The tool chain that is usual for a target, where there is one.
-fn chain(triple: &Triple) -> Option<Chain> {
-    let row = |prefix, package| Some(Chain { prefix, package });
+fn chain(triple: &Triple) -> Option<Toolchain> {
+    let row = |prefix, package| Some(Toolchain { prefix, package });
     match (triple.architecture, triple.operating_system, triple.environment) {
         (Architecture::X86_64, OperatingSystem::Linux, Environment::Musl) => {
             row("x86_64-linux-musl", "musl-tools")
@@ -115,7 +115,7 @@ impl Tools {
             return Ok(Tool { program: "cc".into(), what, remedy });
         }
         match chain(&self.triple) {
-            Some(Chain { prefix, package }) => Ok(Tool {
+            Some(Toolchain { prefix, package }) => Ok(Tool {
                 program: format!("{prefix}-gcc").into(),
                 what,
                 remedy: format!("install it (Debian and Ubuntu: apt install {package}), or {names}"),

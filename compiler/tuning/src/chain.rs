@@ -25,26 +25,26 @@ pub const LONG_SEQUENCE: i64 = 1024;
 
 /// How the rows of a chain are dealt out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Chain {
+pub struct ChainBlocks {
     pub block_rows: i64,
     /// Parts that the blocks are dealt out to, at most.
     pub parts: i64,
 }
 
-impl Chain {
+impl ChainBlocks {
     /// For any target: the schedule gives a chain memory for these blocks, which all levels of a target have. `narrow`: weights have
     /// 16 bits.
-    pub fn chosen(narrow: bool) -> Chain {
-        Chain { block_rows: if narrow { NARROW_BLOCK_ROWS } else { BLOCK_ROWS }, parts: PARTS }
+    pub fn chosen(narrow: bool) -> ChainBlocks {
+        ChainBlocks { block_rows: if narrow { NARROW_BLOCK_ROWS } else { BLOCK_ROWS }, parts: PARTS }
     }
 
     /// Blocks that fit the memory for `scheduled` parts of the chosen ones.
-    pub fn choose(narrow: bool, scheduled: i64, pick: &mut Picker<'_>) -> Result<Chain> {
+    pub fn choose(narrow: bool, scheduled: i64, pick: &mut Picker<'_>) -> Result<ChainBlocks> {
         let why = |what: &str| format!("the scratch has room for that number of {what}");
-        let most = Chain::chosen(narrow).block_rows;
+        let most = ChainBlocks::chosen(narrow).block_rows;
         let rows = Allowed::between(1, most, why("rows of each part"));
         let block_rows = pick.pick("block_rows", most, &rows)?;
         let parts = pick.pick("parts", scheduled, &Allowed::between(1, scheduled, why("parts")))?;
-        Ok(Chain { block_rows, parts })
+        Ok(ChainBlocks { block_rows, parts })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use super::{Group, Message, Reduction, Transport, combine, element_bytes, status};
+use super::{Message, RankGroup, Reduction, Transport, combine, element_bytes, status};
 
 /// Bytes up to which each rank sends all it has to all others rather than a share of it: one message's time instead of two.
 pub const AT_ONCE: usize = 16 << 10;
@@ -73,7 +73,7 @@ impl Peer {
         }
     }
 
-    fn own(&mut self, group: Group) -> Result<usize, i32> {
+    fn own(&mut self, group: RankGroup) -> Result<usize, i32> {
         let inside = group.count >= 1
             && group.first >= 0
             && (group.count == 1 || group.stride >= 1)
@@ -87,7 +87,7 @@ impl Peer {
         if self.agreed == Some(plan) && self.failed.is_none() {
             return Ok(());
         }
-        let (group, own) = (Group::all(self.size), plan.to_ne_bytes());
+        let (group, own) = (RankGroup::all(self.size), plan.to_ne_bytes());
         let mut all = vec![0; 8 * self.size as usize];
         self.all_gather(group, 8, &vec![1; self.size as usize], &own, &mut all)?;
         if all.chunks(8).any(|other| other != own) {
@@ -100,7 +100,7 @@ impl Peer {
 
     pub fn all_reduce(
         &mut self,
-        group: Group,
+        group: RankGroup,
         reduction: Reduction,
         dtype: i32,
         from: &[u8],
@@ -140,7 +140,7 @@ impl Peer {
 
     pub fn all_gather(
         &mut self,
-        group: Group,
+        group: RankGroup,
         width: usize,
         parts: &[i64],
         from: &[u8],
@@ -165,7 +165,7 @@ impl Peer {
 
     pub fn reduce_scatter(
         &mut self,
-        group: Group,
+        group: RankGroup,
         reduction: Reduction,
         dtype: i32,
         parts: &[i64],
@@ -203,7 +203,7 @@ impl Peer {
 
     pub fn broadcast(
         &mut self,
-        group: Group,
+        group: RankGroup,
         root: i64,
         from: Option<&[u8]>,
         to: &mut [u8],
@@ -229,7 +229,7 @@ impl Peer {
 
     pub fn all_to_all(
         &mut self,
-        group: Group,
+        group: RankGroup,
         width: usize,
         (from, sent): (&[u8], &[i64]),
         (to, received): (&mut [u8], &[i64]),

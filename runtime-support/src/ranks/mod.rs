@@ -28,15 +28,15 @@ pub mod status {
 
 /// Ranks that take part in an exchange: `first`, `first + stride`, and so on, `count` of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Group {
+pub struct RankGroup {
     pub first: i64,
     pub stride: i64,
     pub count: i64,
 }
 
-impl Group {
-    pub fn all(ranks: i64) -> Group {
-        Group { first: 0, stride: 1, count: ranks }
+impl RankGroup {
+    pub fn all(ranks: i64) -> RankGroup {
+        RankGroup { first: 0, stride: 1, count: ranks }
     }
 
     pub fn ranks(self) -> impl Iterator<Item = i64> {
@@ -223,7 +223,7 @@ unsafe extern "C" fn all_reduce(
         let bytes = size(elements, width as i64)?;
         // SAFETY: the caller gives room for that many elements.
         let (peer, from, to) = unsafe { (peer(context), slice(from, bytes), slice_mut(to, bytes)) };
-        peer.all_reduce(Group { first, stride, count }, reduction, dtype as i32, from, to)
+        peer.all_reduce(RankGroup { first, stride, count }, reduction, dtype as i32, from, to)
     };
     given(run())
 }
@@ -254,7 +254,7 @@ unsafe extern "C" fn all_gather(
     parts: *const i64,
 ) -> i32 {
     let run = || {
-        let group = Group { first, stride, count };
+        let group = RankGroup { first, stride, count };
         // SAFETY: the caller gives a count for each member, and room for the parts.
         let (peer, parts) = unsafe { (peer(context), counts(parts, count)?) };
         let own = group.place(peer.rank()).ok_or(status::EXCHANGE_FAILED)?;
@@ -279,7 +279,7 @@ unsafe extern "C" fn reduce_scatter(
 ) -> i32 {
     let run = || {
         let (reduction, width) = reduce::checked(reduction, dtype)?;
-        let group = Group { first, stride, count };
+        let group = RankGroup { first, stride, count };
         // SAFETY: the caller gives a count for each member, and room for the parts.
         let (peer, parts) = unsafe { (peer(context), counts(parts, count)?) };
         let own = group.place(peer.rank()).ok_or(status::EXCHANGE_FAILED)?;
@@ -303,7 +303,7 @@ unsafe extern "C" fn broadcast(
 ) -> i32 {
     let run = || {
         let bytes = size(bytes, 1)?;
-        let group = Group { first, stride, count };
+        let group = RankGroup { first, stride, count };
         // SAFETY: the caller gives room, and the root the bytes.
         let (peer, to) = unsafe { (peer(context), slice_mut(to, bytes)) };
         let is_root = group.place(peer.rank()) == usize::try_from(root).ok();
@@ -331,7 +331,7 @@ unsafe extern "C" fn all_to_all(
         let (given, got) = (total(sent, width)?, total(received, width)?);
         // SAFETY: as above.
         let (peer, from, to) = unsafe { (peer(context), slice(from, given), slice_mut(to, got)) };
-        peer.all_to_all(Group { first, stride, count }, width as usize, (from, sent), (to, received))
+        peer.all_to_all(RankGroup { first, stride, count }, width as usize, (from, sent), (to, received))
     };
     given(run())
 }

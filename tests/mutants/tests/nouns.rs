@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use onnxc_mutants::imports::modules_of;
 
 /// Nouns of the glossary that had several types by their bare name. Another thing of the kind has a name that says which.
-const NOUNS: &[&str] = &["Block", "Part", "Place", "Row", "Stage", "Step"];
+const NOUNS: &[&str] = &["Block", "Chain", "Group", "Machine", "Part", "Place", "Row", "Stage", "Step"];
 
 /// Nouns that say too little to be in the glossary: one type may have each of them as its whole name.
-const BARE: &[&str] = &["Form", "Plan"];
+const BARE: &[&str] = &["Form", "Kind", "Plan"];
 
 /// Columns that a comment may have, as code with long strings has them.
 const WIDEST: usize = 140;

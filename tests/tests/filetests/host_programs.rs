@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use onnxc_object::host::abi::{options, status, tensor};
-use onnxc_object::host::interp::{KernelCall, Machine, Memory};
+use onnxc_object::host::interp::{HostRun, KernelCall, Memory};
 use onnxc_object::host::ir::{
     Address, Binary, Checked, Compare, Condition, Event, Extent, FrameField, FunctionKind, Op, Operand,
     OptionsField, Place, Policy, Program, Region, SlotUse, TensorField, Type,
@@ -298,7 +298,7 @@ fn run_call(program: &Program, call: &str) -> Result<String, String> {
         return run(program, call);
     }
     let (name, args) = call.strip_suffix(')').and_then(|call| call.split_once('(')).ok_or("no such call")?;
-    let mut machine = Machine::new(program, Memory::default(), constants(program), &mut execute);
+    let mut machine = HostRun::new(program, Memory::default(), constants(program), &mut execute);
     let (bytes, dims) = args.split_once(';').map_or((None, args), |(bytes, dims)| (Some(bytes), dims));
     let dims = numbers(dims)?;
     let array = machine.memory.with(words(&dims)) as i64;
@@ -409,7 +409,7 @@ fn run(program: &Program, call: &str) -> Result<String, String> {
     let counts = [0, 1].map(|at| (descriptors[at].len() / tensor::SIZE as usize) as i64);
     let [inputs, outputs] = descriptors.map(|bytes| memory.with(bytes) as i64);
     let mut execute = |memory: &mut Memory, call: &KernelCall<'_>| kernel(program, memory, call);
-    let mut machine = Machine::new(program, memory, constants(program), &mut execute);
+    let mut machine = HostRun::new(program, memory, constants(program), &mut execute);
     (machine.grants, machine.levels) = (grants, levels);
     let arguments = [inputs, counts[0], outputs, counts[1], workspace, workspace_bytes, given_options];
     let status = machine.call(FunctionKind::Run, &arguments).map_err(|error| error.to_string())?;

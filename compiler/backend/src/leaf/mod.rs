@@ -29,7 +29,7 @@ const MAX_SPILLS: u32 = 16 << 10;
 const MAX_FRAME: usize = 1 << 20;
 
 /// Machine code of a function.
-pub struct Machine {
+pub struct LeafCode {
     /// Instructions, then the constants they refer to.
     pub bytes: Vec<u8>,
     /// Bytes of the instructions.
@@ -63,7 +63,7 @@ impl From<&str> for Failure {
     }
 }
 
-fn encode(func: &Func, isa: Isa) -> std::result::Result<Machine, Failure> {
+fn encode(func: &Func, isa: Isa) -> std::result::Result<LeafCode, Failure> {
     match isa.encoding {
         Encoding::Vex | Encoding::Evex => x86_64::encode::compile(func, isa),
         Encoding::Neon => aarch64::compile(func, isa),
@@ -78,7 +78,7 @@ pub fn compile(kernel: &Kernel, isa: Isa) -> Result<std::result::Result<Code, St
         Ok(func) => func,
         Err(reason) => return Ok(Err(reason)),
     };
-    let Machine { bytes, instructions, align, stack, unwind } = match encode(&func, isa) {
+    let LeafCode { bytes, instructions, align, stack, unwind } = match encode(&func, isa) {
         Ok(machine) => machine,
         Err(Failure::Refused(reason)) => return Ok(Err(reason)),
         Err(Failure::Internal(text)) => {

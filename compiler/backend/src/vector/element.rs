@@ -79,7 +79,7 @@ fn by_lane(block: &mut Block, func: &mut Func, elements: &[Element]) {
     let mut lanes: HashMap<Reg, (Reg, u8)> = HashMap::new();
     // Where a vector is loaded, and the instruction that does it.
     let mut loads: HashMap<usize, Vec<Inst>> = HashMap::new();
-    for Group { elements, start, bytes } in groups(elements) {
+    for VectorElements { elements, start, bytes } in groups(elements) {
         let (Some(first), Some(at)) = (elements.first(), elements.iter().map(|element| element.at).min())
         else {
             continue;
@@ -116,7 +116,7 @@ fn by_lane(block: &mut Block, func: &mut Func, elements: &[Element]) {
 }
 
 /// Elements that one vector has, where it begins and how long it is.
-struct Group<'e> {
+struct VectorElements<'e> {
     elements: Vec<&'e Element>,
     start: i32,
     bytes: usize,
@@ -124,7 +124,7 @@ struct Group<'e> {
 
 /// Elements in vectors of 16 bytes, 8, or of one each. What a vector has beside its elements lies between others that are
 /// read from the same register on: it is memory of the same buffer.
-fn groups(elements: &[Element]) -> Vec<Group<'_>> {
+fn groups(elements: &[Element]) -> Vec<VectorElements<'_>> {
     let place = |element: &Element| (element.address.base, element.stores, element.width);
     let mut sorted: Vec<&Element> = elements.iter().collect();
     sorted.sort_by_key(|element| (place(element), element.address.disp));
@@ -141,12 +141,12 @@ fn groups(elements: &[Element]) -> Vec<Group<'_>> {
                 let whole = rest[..count].iter().all(|element| (element.address.disp - start) % width == 0);
                 let distinct = rest[..count].iter().any(|element| element.address.disp != first.address.disp);
                 let fits = start >= lowest && whole && distinct;
-                fits.then(|| Group { elements: rest[..count].to_vec(), start, bytes })
+                fits.then(|| VectorElements { elements: rest[..count].to_vec(), start, bytes })
             });
             let alone = || {
                 let same = |element: &&&Element| element.address.disp == first.address.disp;
                 let elements = rest.iter().take_while(same).copied().collect();
-                Group { elements, start: first.address.disp, bytes: first.width }
+                VectorElements { elements, start: first.address.disp, bytes: first.width }
             };
             let group = group.unwrap_or_else(alone);
             rest = &rest[group.elements.len()..];

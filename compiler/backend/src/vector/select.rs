@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 
 use address::Scope;
-use value::{Form, Kind, Val};
+use value::{Form, Val, ValKind};
 
 use onnxc_ir::graph::dim::Monomial;
 use onnxc_ir::graph::{DType, Dim};
@@ -115,7 +115,7 @@ pub enum Value {
 
 /// The lanes of a vector loop that are being selected: `lanes` of them from `base` on.
 #[derive(Clone)]
-pub struct Group {
+pub struct LaneRange {
     pub lane: Var,
     pub base: Index,
     pub lanes: usize,
@@ -146,7 +146,7 @@ pub struct Select<'k> {
     pub sums: HashMap<(Option<Reg>, Monomial, i64), Reg>,
     /// What has been computed in the open loops and branches, outermost first.
     pub scopes: Vec<Scope>,
-    pub group: Option<Group>,
+    pub group: Option<LaneRange>,
 }
 
 impl Select<'_> {
@@ -271,9 +271,9 @@ impl Select<'_> {
         let value = self.eval(value)?;
         if self.kernel.vars[var].dtype == DType::I64 {
             let index = match value.kind {
-                Kind::Const(bits) => Index::int(bits as i64),
-                Kind::Scalar(reg) => Index::var(self.instance(Value::Scalar(reg), None)),
-                Kind::Vector(reg) => Index::var(self.instance(Value::Lanes(reg), None)),
+                ValKind::Const(bits) => Index::int(bits as i64),
+                ValKind::Scalar(reg) => Index::var(self.instance(Value::Scalar(reg), None)),
+                ValKind::Vector(reg) => Index::var(self.instance(Value::Lanes(reg), None)),
             };
             self.env.insert(var, index);
         }
@@ -366,7 +366,7 @@ impl Select<'_> {
             } else {
                 let lane = self.instance(Value::Lane, None);
                 self.env.insert(var, Index::var(lane));
-                self.group = Some(Group { lane, base, lanes, widens });
+                self.group = Some(LaneRange { lane, base, lanes, widens });
             }
             let result = self.body(body, None);
             self.group = None;

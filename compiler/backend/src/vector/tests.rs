@@ -6,7 +6,7 @@ use onnxc_loops as loops;
 use onnxc_machine::vector::interp;
 use onnxc_machine::vector::ir::{Convert, Func, Lanes, Op, Reg, Small};
 use onnxc_machine::vector::isa::Isa;
-use onnxc_machine::vector::op::{Kind, SPELLINGS};
+use onnxc_machine::vector::op::{LaneKind, SPELLINGS};
 use onnxc_machine::vector::parse::parse;
 use onnxc_machine::vector::verify::{check, verify};
 
@@ -173,7 +173,7 @@ fn spellings_are_unique() {
         };
         assert_eq!(SPELLINGS.iter().filter(alike).count(), 1, "{} {:?}", one.name, one.kind);
         let op = (one.op)(Lanes::D4, 3);
-        assert_eq!(op.lanes().is_none() && one.name != "extract", one.kind == Kind::General, "{op:?}");
+        assert_eq!(op.lanes().is_none() && one.name != "extract", one.kind == LaneKind::General, "{op:?}");
     }
 }
 

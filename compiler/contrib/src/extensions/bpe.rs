@@ -34,7 +34,7 @@ pub const ROWS: &[OpDef] = &[
 ];
 
 /// What a tokenizer has beside its vocabulary.
-struct Kind {
+struct Tokenizer {
     name: &'static str,
     unknown: &'static str,
     start: &'static str,
@@ -42,16 +42,16 @@ struct Kind {
     padding: Option<&'static str>,
 }
 
-const GPT2: Kind = Kind {
+const GPT2: Tokenizer = Tokenizer {
     name: "GPT2",
     unknown: "<|endoftext|>",
     start: "<|endoftext|>",
     end: "<|endoftext|>",
     padding: None,
 };
-const ROBERTA: Kind =
-    Kind { name: "Roberta", unknown: "<unk>", start: "<s>", end: "</s>", padding: Some("<pad>") };
-const CLIP: Kind = Kind {
+const ROBERTA: Tokenizer =
+    Tokenizer { name: "Roberta", unknown: "<unk>", start: "<s>", end: "</s>", padding: Some("<pad>") };
+const CLIP: Tokenizer = Tokenizer {
     name: "CLIP",
     unknown: "<|endoftext|>",
     start: "<|startoftext|>",
@@ -59,7 +59,7 @@ const CLIP: Kind = Kind {
     padding: Some("<|endoftext|>"),
 };
 
-impl Kind {
+impl Tokenizer {
     /// Texts that are tokens wherever they are, each once, in the order in which they are looked for.
     fn special(&self) -> Vec<&'static str> {
         let mut special = vec![self.unknown];
@@ -122,7 +122,7 @@ fn added(text: &str) -> Result<Vec<(&str, u32)>> {
     lines.filter(|line| !line.is_empty()).map(token).collect()
 }
 
-fn encode(cx: &mut NodeCx<'_, '_>, kind: &Kind) -> Result<Vec<ValueId>> {
+fn encode(cx: &mut NodeCx<'_, '_>, kind: &Tokenizer) -> Result<Vec<ValueId>> {
     let text = cx.input(0)?;
     let name = match cx.attributes.contains_key("model_name") {
         true => Some(cx.str("model_name")?).filter(|name| !name.is_empty()),

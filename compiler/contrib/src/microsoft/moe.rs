@@ -82,7 +82,7 @@ struct CodeForm {
 
 /// The activation between two layers.
 struct Between {
-    kind: Kind,
+    kind: ExpertFn,
     alpha: f32,
     beta: f32,
     limit: Option<f32>,
@@ -90,7 +90,7 @@ struct Between {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum ExpertFn {
     Relu,
     Relu2,
     Gelu,
@@ -218,13 +218,13 @@ fn q_moe(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 fn between(cx: &NodeCx<'_, '_>) -> Result<Between> {
     let kind = match cx.str("activation_type")?.as_str() {
-        "relu" => Kind::Relu,
-        "relu2" => Kind::Relu2,
-        "gelu" => Kind::Gelu,
-        "silu" => Kind::Silu,
-        "identity" => Kind::Identity,
-        "swiglu" => Kind::SwiGlu,
-        "geglu" => Kind::GeGlu,
+        "relu" => ExpertFn::Relu,
+        "relu2" => ExpertFn::Relu2,
+        "gelu" => ExpertFn::Gelu,
+        "silu" => ExpertFn::Silu,
+        "identity" => ExpertFn::Identity,
+        "swiglu" => ExpertFn::SwiGlu,
+        "geglu" => ExpertFn::GeGlu,
         other => {
             return not_one_of("activation_type", other, "relu, relu2, gelu, silu, identity, swiglu, geglu");
         }
@@ -249,7 +249,7 @@ fn mixture(
         return unsupported("use_sparse_mixer 1");
     }
     let between = between(cx)?;
-    let is_gated = matches!(between.kind, Kind::SwiGlu | Kind::GeGlu);
+    let is_gated = matches!(between.kind, ExpertFn::SwiGlu | ExpertFn::GeGlu);
     let halves = match (cx.int("swiglu_fusion")?, is_gated) {
         (_, false) | (0, true) => Halves::Apart,
         (1, true) => Halves::Interleaved,
@@ -526,7 +526,7 @@ fn activated(
             (b.squeeze(gate, &[3])?, Some(b.squeeze(up, &[3])?))
         }
     };
-    if let (Kind::SwiGlu, Some(up)) = (between.kind, up) {
+    if let (ExpertFn::SwiGlu, Some(up)) = (between.kind, up) {
         let (gate, up) = match between.limit {
             Some(limit) if between.limits_after => {
                 let gate = swish_of(b, gate, between.alpha)?;
@@ -542,14 +542,14 @@ fn activated(
         return b.binary(BinaryFn::Mul, gate, up);
     }
     let y = match between.kind {
-        Kind::Relu => b.binary_scalar(BinaryFn::Max, gate, 0.0)?,
-        Kind::Relu2 => {
+        ExpertFn::Relu => b.binary_scalar(BinaryFn::Max, gate, 0.0)?,
+        ExpertFn::Relu2 => {
             let y = b.binary_scalar(BinaryFn::Max, gate, 0.0)?;
             b.binary(BinaryFn::Mul, y, y)?
         }
-        Kind::Gelu | Kind::GeGlu => fast_gelu(b, gate)?,
-        Kind::Silu | Kind::SwiGlu => swish_of(b, gate, 1.0)?,
-        Kind::Identity => gate,
+        ExpertFn::Gelu | ExpertFn::GeGlu => fast_gelu(b, gate)?,
+        ExpertFn::Silu | ExpertFn::SwiGlu => swish_of(b, gate, 1.0)?,
+        ExpertFn::Identity => gate,
     };
     match up {
         Some(up) => b.binary(BinaryFn::Mul, y, up),

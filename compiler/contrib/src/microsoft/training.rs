@@ -22,7 +22,7 @@ const OF_X: &[Param] = &[req("dY", "T"), req("X", "T")];
 const OF_Y: &[Param] = &[req("dY", "T"), req("Y", "T")];
 const SAME_X: &[&str] = &["dY[S..]", "X[S..]"];
 const SAME_Y: &[&str] = &["dY[S..]", "Y[S..]"];
-const S: &[Kind] = &[Kind::Sequence];
+const S: &[ItemKind] = &[ItemKind::Sequence];
 
 const MAX_POOL: &[AttrDef] = &[
     string("auto_pad", "NOTSET"),

@@ -6,11 +6,11 @@ use onnxc_ops::item::Layout;
 use onnxc_ops::row::*;
 use onnxc_ops::strings;
 
-const MAP: &[Kind] = &[Kind::Map];
+const MAP: &[ItemKind] = &[ItemKind::Map];
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    OpDef { domain: DOMAIN, ..row("ZipMap", 1, &[req("X", "tensor(float)")], &[req("Z", "T").of(&[Kind::Records])],
+    OpDef { domain: DOMAIN, ..row("ZipMap", 1, &[req("X", "tensor(float)")], &[req("Z", "T").of(&[ItemKind::Records])],
         &[optional("classlabels_int64s", Ints), optional("classlabels_strings", Strs)], &[("T", &[DType::F32])],
         ANY, zip_map, "A map from labels to numbers for each row") },
     OpDef { domain: DOMAIN, ..row("CastMap", 1, &[req("X", "T1").of(MAP)], &[req("Y", "T2")],

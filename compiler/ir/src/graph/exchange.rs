@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-pub use onnxc_runtime_support::ranks::Group;
+pub use onnxc_runtime_support::ranks::RankGroup;
 use onnxc_runtime_support::ranks::{AT_ONCE, Reduction, element_bytes};
 
 use crate::error::{Error, Kind, Result, Stage};
@@ -49,7 +49,7 @@ pub enum Transfer {
 pub struct Exchange {
     pub transfer: Transfer,
     /// The ranks that take part, this one among them.
-    pub group: Group,
+    pub group: RankGroup,
     /// The type of the result; of the value that is sent.
     pub ty: TensorType,
 }
@@ -247,7 +247,7 @@ impl fmt::Display for Exchange {
             Transfer::Receive { from } => write!(f, "from={from}, ")?,
             Transfer::AllGather | Transfer::AllToAll => {}
         }
-        let Group { first, stride, count } = self.group;
+        let RankGroup { first, stride, count } = self.group;
         let TensorType { dtype, shape } = &self.ty;
         write!(f, "first={first}, stride={stride}, count={count}, dtype={dtype}, shape={shape:?}")
     }

@@ -49,7 +49,7 @@ pub use claim::Claim;
 pub use data::{Bounds, DataSymbol};
 pub use dim::{Dim, Sym};
 pub use dtype::DType;
-pub use exchange::{Exchange, Group, Rank, Transfer};
+pub use exchange::{Exchange, Rank, RankGroup, Transfer};
 pub use external::External;
 pub use format::{FloatFormat, Nan};
 pub use op::{DOT_DEPTH, MOST_DIGITS, MapFn, Op, PAIR_DEPTH, RhsLayout, code_shift, codes_per_word, inverse};

@@ -1,13 +1,13 @@
 //! Statements on tiles, one element at a time: integers by their values, floats by their bits as f32.
 
-use super::{Machine, fail};
+use super::{NestRun, fail};
 use crate::tiles::{Tile, TileStmt};
 use crate::{Access, Buf, Index};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{DOT_DEPTH, DType, PAIR_DEPTH};
 use onnxc_ir::scalar;
 
-impl Machine<'_> {
+impl NestRun<'_> {
     pub(super) fn tile_stmt(&mut self, stmt: &TileStmt) -> Result<()> {
         match stmt {
             TileStmt::Zero { tile } => {

@@ -15,7 +15,7 @@ use onnxc_ir::error::Result;
 use onnxc_ir::graph::dim::product;
 use onnxc_ir::graph::{Dim, Op, ValueId};
 use onnxc_schedule::{Blocks, Group, Slots, is_split};
-use onnxc_tuning::chain::Chain as Tuning;
+use onnxc_tuning::chain::ChainBlocks;
 use onnxc_tuning::reduce::{Partials, Terms};
 
 /// The place of the rows of a block: values that share the rows, with one of them alive at a time.
@@ -54,7 +54,7 @@ impl Slot {
 }
 
 /// The stages of a chain, and how it deals out its rows.
-struct Chain<'a> {
+struct Stages<'a> {
     stages: [&'a Group; 3],
     /// What the stages hand on: scores, written and read, and weights, written and read.
     scores: ValueId,
@@ -93,7 +93,7 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    fn chain_parts(&mut self) -> Result<Chain<'a>> {
+    fn chain_parts(&mut self) -> Result<Stages<'a>> {
         let (graph, group) = (self.graph, self.group);
         let [first, rows, last] = group.stages.as_slice() else { return internal("a chain without stages") };
         let handed = |stage: &Group| stage.inputs.iter().find(|input| !group.inputs.contains(input)).copied();
@@ -103,13 +103,14 @@ impl<'a> Lowering<'a> {
         let (Some(read), Some(lhs)) = (handed(rows), handed(last)) else {
             return internal("a chain whose stages do not follow each other");
         };
-        let of = |chain: Tuning| Blocks::of(graph.ty(scores), graph.ty(lhs), chain);
+        let of = |chain: ChainBlocks| Blocks::of(graph.ty(scores), graph.ty(lhs), chain);
         let split = is_split(graph.ty(scores), graph.ty(lhs));
-        let Some(scheduled) = of(Tuning::chosen(split)).and_then(|blocks| blocks.parts.as_const()) else {
+        let Some(scheduled) = of(ChainBlocks::chosen(split)).and_then(|blocks| blocks.parts.as_const())
+        else {
             return internal("a chain without rows");
         };
         let mut pick = self.picker();
-        let tuning = Tuning::choose(split, scheduled, &mut pick)?;
+        let tuning = ChainBlocks::choose(split, scheduled, &mut pick)?;
         self.tuned(pick)?;
         let Some(blocks) = of(tuning) else { return internal("a chain without rows") };
         let mut buffer = |name: &str, value: ValueId, slots: &Slots| {
@@ -121,13 +122,13 @@ impl<'a> Lowering<'a> {
         for (value, buf) in [(scores, wide), (read, wide), (weights, narrow), (lhs, narrow)] {
             self.buffers.insert(value, buf);
         }
-        Ok(Chain { stages: [first, rows, last], scores, read, weights, lhs, blocks })
+        Ok(Stages { stages: [first, rows, last], scores, read, weights, lhs, blocks })
     }
 
     /// A part of the blocks of one size: for each element of the batch, `count` blocks of `rows` rows from row `first`.
     fn chain_run(
         &mut self,
-        chain: &Chain<'a>,
+        chain: &Stages<'a>,
         part: &Index,
         first: &Dim,
         count: &Dim,
@@ -157,7 +158,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Zeros behind the weights of each row of a part's slot, where they are padded.
-    fn zeros_behind(&mut self, chain: &Chain<'a>, part: &Index) -> Result<()> {
+    fn zeros_behind(&mut self, chain: &Stages<'a>, part: &Index) -> Result<()> {
         let last = |value: ValueId| self.graph.ty(value).shape.last().cloned().unwrap_or(Dim::ZERO);
         let (from, to) = (last(chain.weights), last(chain.lhs));
         let (Some(slots), true) = (&chain.blocks.weights, from != to) else { return Ok(()) };
@@ -182,7 +183,7 @@ impl<'a> Lowering<'a> {
         named
     }
 
-    fn chain_block(&mut self, chain: &Chain<'a>, place: &BlockPlace) -> Result<()> {
+    fn chain_block(&mut self, chain: &Stages<'a>, place: &BlockPlace) -> Result<()> {
         let from = || RowIndex::From(place.block.first.clone());
         self.stage(chain, 0, place, from(), vec![chain.scores]);
         self.contract_block(&place.batch, place.block.clone())?;
@@ -199,7 +200,7 @@ impl<'a> Lowering<'a> {
     /// Goes on with stage number `number` of a chain; `values` are those it has in the scratch. Narrow weights have a slot of their own.
     fn stage(
         &mut self,
-        chain: &Chain<'a>,
+        chain: &Stages<'a>,
         number: usize,
         place: &BlockPlace,
         row: RowIndex,
@@ -232,7 +233,7 @@ impl<'a> Lowering<'a> {
     /// Row number `row` of the block.
     fn chain_row(
         &mut self,
-        chain: &Chain<'a>,
+        chain: &Stages<'a>,
         place: &BlockPlace,
         row: &Index,
         partials: Partials,

@@ -36,7 +36,7 @@ struct Tests {
 
 /// Which part of the columns one is in.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum ColumnKind {
     Plain,
     Opposite,
     Category,
@@ -161,11 +161,15 @@ impl Lowering<'_> {
     fn for_features(
         &mut self,
         walk: &Walk,
-        mut fill: impl FnMut(&mut Self, Kind, Index) -> Result<()>,
+        mut fill: impl FnMut(&mut Self, ColumnKind, Index) -> Result<()>,
     ) -> Result<()> {
         let count = self.graph.ty(walk.of.columns).shape[0].as_const().unwrap_or(0);
         let (plain, end) = (walk.trees.plain as i64, count - walk.trees.categories as i64);
-        let parts = [(0, plain, Kind::Plain), (plain, end, Kind::Opposite), (end, count, Kind::Category)];
+        let parts = [
+            (0, plain, ColumnKind::Plain),
+            (plain, end, ColumnKind::Opposite),
+            (end, count, ColumnKind::Category),
+        ];
         for (lo, hi, kind) in parts.into_iter().filter(|(lo, hi, _)| lo < hi) {
             self.range("column", Index::int(lo), Index::int(hi), |cx, column| fill(cx, kind, column))?;
         }
@@ -198,9 +202,9 @@ impl Lowering<'_> {
                 let feature = cx.listed(walk.of.columns, &column)?;
                 let x = cx.expr_at(walk.of.x, &[row.clone(), feature])?;
                 let (value, number) = match kind {
-                    Kind::Plain => (x, int(0)),
-                    Kind::Opposite => (Expr::unary(UnaryFn::Neg, x), int(0)),
-                    Kind::Category => (Expr::constant(dtype, 0.0), cx.category(walk, x, &column)?),
+                    ColumnKind::Plain => (x, int(0)),
+                    ColumnKind::Opposite => (Expr::unary(UnaryFn::Neg, x), int(0)),
+                    ColumnKind::Category => (Expr::constant(dtype, 0.0), cx.category(walk, x, &column)?),
                 };
                 cx.push(Stmt::Store { buf: columns, index: column.clone(), value });
                 if let Some(numbers) = walk.numbers {
@@ -296,9 +300,9 @@ impl Lowering<'_> {
                 let row = first.add(&Index::int(lane as i64));
                 let x = cx.expr_at(walk.of.x, &[row, feature.clone()])?;
                 let value = match kind {
-                    Kind::Plain => x,
-                    Kind::Opposite => Expr::unary(UnaryFn::Neg, x),
-                    Kind::Category => Expr::cast(dtype, cx.category(walk, x, &column)?),
+                    ColumnKind::Plain => x,
+                    ColumnKind::Opposite => Expr::unary(UnaryFn::Neg, x),
+                    ColumnKind::Category => Expr::cast(dtype, cx.category(walk, x, &column)?),
                 };
                 let index = column.scale(&width).add(&Index::int(lane as i64));
                 cx.push(Stmt::Store { buf: tests.block, index, value });

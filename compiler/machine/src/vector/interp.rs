@@ -38,7 +38,7 @@ enum Value {
 /// part of the parallel range to run. Gives the function's code. An access outside its buffer is an internal error.
 pub fn run(func: &Func, buffers: &mut [Vec<u8>], dims: &[i64], (lo, hi): (i64, i64)) -> Result<i32> {
     let (frame, tiles) = (vec![UNSPECIFIED; func.frame], [[[UNSPECIFIED; 64]; 16]; 8]);
-    let mut machine = Machine { func, buffers, dims, regs: SecondaryMap::with_default(None), frame, tiles };
+    let mut machine = FuncRun { func, buffers, dims, regs: SecondaryMap::with_default(None), frame, tiles };
     let arguments = [TABLE as i64, DIMS as i64, lo, hi].map(Value::Int);
     machine.enter(BlockId::new(0), &arguments);
     let mut block = BlockId::new(0);
@@ -78,7 +78,7 @@ pub fn run(func: &Func, buffers: &mut [Vec<u8>], dims: &[i64], (lo, hi): (i64, i
 
 type Ran<T> = std::result::Result<T, String>;
 
-struct Machine<'a> {
+struct FuncRun<'a> {
     func: &'a Func,
     buffers: &'a mut [Vec<u8>],
     dims: &'a [i64],
@@ -125,7 +125,7 @@ fn widened(small: Small, bits: u64) -> u64 {
     }
 }
 
-impl Machine<'_> {
+impl FuncRun<'_> {
     fn enter(&mut self, block: BlockId, values: &[Value]) {
         for (&param, &value) in self.func.blocks[block].params.iter().zip(values) {
             self.regs[param] = Some(value);

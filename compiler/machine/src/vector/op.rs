@@ -650,7 +650,7 @@ fn unary_reads_mem(op: Unary, lanes: Lanes) -> bool {
 
 /// What an operation takes its lanes for. It gives the letter of its type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum LaneKind {
     Float,
     Int,
     /// Bits without a type.
@@ -664,20 +664,20 @@ pub enum Kind {
 /// is, with such lanes and that number.
 pub struct Spelling {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: LaneKind,
     pub number: bool,
     pub op: fn(Lanes, u64) -> Op,
 }
 
-const fn plain(name: &'static str, kind: Kind, op: fn(Lanes, u64) -> Op) -> Spelling {
+const fn plain(name: &'static str, kind: LaneKind, op: fn(Lanes, u64) -> Op) -> Spelling {
     Spelling { name, kind, number: false, op }
 }
 
-const fn numbered(name: &'static str, kind: Kind, op: fn(Lanes, u64) -> Op) -> Spelling {
+const fn numbered(name: &'static str, kind: LaneKind, op: fn(Lanes, u64) -> Op) -> Spelling {
     Spelling { name, kind, number: true, op }
 }
 
-use Kind::{Bits, Float, General, Int, Mask};
+use LaneKind::{Bits, Float, General, Int, Mask};
 
 /// Every operation. Those that change the width of lanes are named with the type that has the wider ones.
 pub const SPELLINGS: &[Spelling] = &[

@@ -25,7 +25,7 @@ use cranelift_entity::EntityRef;
 use crate::vector::ir::{
     Address, Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, TileShape,
 };
-use crate::vector::op::{Kind, SPELLINGS};
+use crate::vector::op::{LaneKind, SPELLINGS};
 use crate::vector::print::{class_letter, cond_name, type_name};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::parse::lexer::{Lexer, Token};
@@ -199,13 +199,13 @@ impl FuncParser<'_> {
         }
     }
 
-    fn ty(&mut self) -> Result<(Kind, Lanes)> {
+    fn ty(&mut self) -> Result<(LaneKind, Lanes)> {
         let Token::Word(word) = *self.lexer.token() else {
             return self.lexer.expected("a type such as f32x8");
         };
-        let kinds = [Kind::Float, Kind::Int, Kind::Bits, Kind::Mask];
+        let kinds = [LaneKind::Float, LaneKind::Int, LaneKind::Bits, LaneKind::Mask];
         let found = match word {
-            "int" => Some((Kind::General, Lanes::X1)),
+            "int" => Some((LaneKind::General, Lanes::X1)),
             _ => kinds.into_iter().find_map(|kind| {
                 let lanes = Lanes::ALL.into_iter().find(|&lanes| type_name(kind, lanes) == word)?;
                 Some((kind, lanes))

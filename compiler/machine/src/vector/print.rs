@@ -5,16 +5,16 @@ use std::fmt::{self, Display, Formatter, Write};
 use cranelift_entity::EntityRef;
 
 use crate::vector::ir::{Address, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, TileShape};
-use crate::vector::op::Kind;
+use crate::vector::op::LaneKind;
 
 /// Such as `f32x8`; one lane is `f32`.
-pub(super) fn type_name(kind: Kind, lanes: Lanes) -> String {
+pub(super) fn type_name(kind: LaneKind, lanes: Lanes) -> String {
     let letter = match kind {
-        Kind::Float => 'f',
-        Kind::Int => 'i',
-        Kind::Bits => 'b',
-        Kind::Mask => 'm',
-        Kind::General => return "int".to_string(),
+        LaneKind::Float => 'f',
+        LaneKind::Int => 'i',
+        LaneKind::Bits => 'b',
+        LaneKind::Mask => 'm',
+        LaneKind::General => return "int".to_string(),
     };
     match lanes.count() {
         1 => format!("{letter}{}", 8 * lanes.width()),

@@ -43,7 +43,7 @@ pub struct KernelCall<'c> {
 pub type Execute<'k> = &'k mut dyn FnMut(&mut Memory, &KernelCall<'_>) -> Result<i32, String>;
 
 /// A program with its memory.
-pub struct Machine<'p, 'k> {
+pub struct HostRun<'p, 'k> {
     program: &'p Program,
     pub memory: Memory,
     kernels: Execute<'k>,
@@ -98,21 +98,21 @@ enum End {
 
 type Outcome<T> = Result<T, String>;
 
-impl<'p, 'k> Machine<'p, 'k> {
+impl<'p, 'k> HostRun<'p, 'k> {
     /// A machine for a verified program, with the caller's memory and the contents of the weights.
     pub fn new(
         program: &'p Program,
         mut memory: Memory,
         weights: Vec<u8>,
         kernels: Execute<'k>,
-    ) -> Machine<'p, 'k> {
+    ) -> HostRun<'p, 'k> {
         let mut frames = SecondaryMap::new();
         for (id, layout) in &program.frames {
             if layout.pointers.at.is_none() {
                 frames[id] = memory.block(8 * layout.pointers.count);
             }
         }
-        Machine {
+        HostRun {
             program,
             kernels,
             levels: 1,

@@ -1,6 +1,6 @@
 //! Programs that break a rule are refused, and small ones do what they say.
 
-use super::interp::{KernelCall, Machine, Memory};
+use super::interp::{HostRun, KernelCall, Memory};
 use super::ir::{FunctionKind, Program, Version};
 use super::parse::parse;
 use super::verify::verify;
@@ -313,7 +313,7 @@ fn workspace(body: &str, dims: &[i64]) -> i64 {
     let program = parse(&text).unwrap();
     verify(&program).unwrap();
     let mut kernels = |_: &mut Memory, _: &KernelCall<'_>| Ok(0);
-    let mut machine = Machine::new(&program, Memory::default(), vec![], &mut kernels);
+    let mut machine = HostRun::new(&program, Memory::default(), vec![], &mut kernels);
     let array = machine.memory.with(dims.iter().flat_map(|dim| dim.to_le_bytes()).collect());
     machine.call(FunctionKind::Workspace, &[array as i64, dims.len() as i64]).unwrap()
 }
@@ -358,7 +358,7 @@ fn accesses_outside_of_memory_are_faults() {
          function \"workspace\" workspace(v0, v1) { v2 = load i64 [v0 + 8] return v2 } }";
     let program = parse(text).unwrap();
     let mut kernels = |_: &mut Memory, _: &KernelCall<'_>| Ok(0);
-    let mut machine = Machine::new(&program, Memory::default(), vec![], &mut kernels);
+    let mut machine = HostRun::new(&program, Memory::default(), vec![], &mut kernels);
     let array = machine.memory.with(vec![0; 12]);
     let error = machine.call(FunctionKind::Workspace, &[array as i64, 1]).unwrap_err();
     assert!(error.message.contains("are in no block"), "{error}");

@@ -17,7 +17,7 @@ use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 pub(super) fn looked_up(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     let Node { inputs, outputs, .. } = &b.graph.nodes[id];
     let (result, input) = (outputs[0], inputs[0]);
-    let Some(chain) = Chain::behind(b, input) else { return Ok(None) };
+    let Some(chain) = Elementwise::behind(b, input) else { return Ok(None) };
     let all: Vec<u8> = (0..=u8::MAX).collect();
     let mut known =
         HashMap::from([(chain.bytes, Tensor::new(b.dtype(chain.bytes), vec![all.len()], all.into()))]);
@@ -48,16 +48,16 @@ fn operand(b: &Builder, known: &HashMap<ValueId, Tensor>, value: ValueId) -> Opt
 }
 
 /// Operations element by element between bytes and what is made of them.
-struct Chain {
+struct Elementwise {
     bytes: ValueId,
     /// Operands before what reads them.
     values: Vec<ValueId>,
 }
 
-impl Chain {
+impl Elementwise {
     /// All that `value` is made of, where that is the bytes of one tensor, scalar constants and other tables, and one of these or an
     /// expensive function is among the operations.
-    fn behind(b: &Builder, value: ValueId) -> Option<Chain> {
+    fn behind(b: &Builder, value: ValueId) -> Option<Elementwise> {
         let (mut leaf, mut values, mut expensive) = (None, Vec::new(), false);
         // A value is left behind what it is made of.
         let mut pending = vec![(value, false)];
@@ -101,7 +101,7 @@ impl Chain {
                 return None;
             }
         }
-        Some(Chain { bytes: leaf?, values }).filter(|_| expensive)
+        Some(Elementwise { bytes: leaf?, values }).filter(|_| expensive)
     }
 }
 

@@ -13,7 +13,7 @@ mod tests;
 
 use super::ahead;
 use super::alloc::{Action, SLOT_BYTES, allocate};
-use super::{Failure, MAX_FRAME, Machine};
+use super::{Failure, LeafCode, MAX_FRAME};
 use cranelift_entity::EntityRef;
 use emitter::{Emitter, Pool, general};
 use frame::Frame;
@@ -63,7 +63,7 @@ enum Test {
 }
 
 /// Machine code for a function.
-pub fn compile(func: &Func, isa: Isa) -> Result<Machine, Failure> {
+pub fn compile(func: &Func, isa: Isa) -> Result<LeafCode, Failure> {
     let mut func = func.clone();
     ahead::run(&mut func, isa, &REGISTERS);
     let func = &func;
@@ -106,7 +106,7 @@ pub fn compile(func: &Func, isa: Isa) -> Result<Machine, Failure> {
         Convention::Standard => unwind::dwarf(&frame.steps(), Dwarf::Arm64),
         Convention::Windows => unwind::arm64(frame.unwind_codes(), bytes.len())?,
     };
-    Ok(Machine { bytes, instructions, align: ALIGN, stack: frame.stack(), unwind })
+    Ok(LeafCode { bytes, instructions, align: ALIGN, stack: frame.stack(), unwind })
 }
 
 /// An instruction with its place, or the block that begins there.

@@ -6,7 +6,7 @@ use onnxc_machine::testing::runner::Runner;
 use onnxc_machine::vector::interp;
 use onnxc_machine::vector::ir::*;
 use onnxc_machine::vector::isa::Isa;
-use onnxc_machine::vector::op::{Kind, MemUse, SPELLINGS};
+use onnxc_machine::vector::op::{LaneKind, MemUse, SPELLINGS};
 use onnxc_machine::vector::parse::parse;
 use onnxc_machine::vector::verify;
 
@@ -359,7 +359,7 @@ fn every_operation_as_the_machine_does_it() {
                 assert_eq!(runner.call(&code, &mut others, &[0; 8], (0, 0)), code_of, "{op:?}");
                 let bytes = specified(op, lanes);
                 let width = if let Op::Convert(Convert::Narrow, _) = op { 4 } else { lanes.width() };
-                let float = kind == Kind::Float
+                let float = kind == LaneKind::Float
                     && !matches!(op, Op::Pack(..) | Op::Quantize(..) | Op::QuantizePair(..));
                 assert!(
                     same(&buffers[4][..bytes], &others[4][..bytes], op, float, width),

@@ -35,7 +35,7 @@ pub struct Emulator {
 
 type Vector = [u32; 16];
 
-struct Machine<'e> {
+struct Processor<'e> {
     code: &'e [u8],
     /// Addresses that may be reached; all where there are none.
     regions: &'e [Range<u64>],
@@ -88,7 +88,7 @@ impl Emulator {
         let base = stack.as_ptr() as u64;
         let word = STACK_WORDS - 2 - usize::from(base.is_multiple_of(16));
         stack[word] = RETURN;
-        let mut machine = Machine {
+        let mut machine = Processor {
             code: &self.code,
             regions: &regions,
             general: std::array::from_fn(|n| 0x1111_1111 * n as u64),
@@ -141,7 +141,7 @@ fn mask(reg: Register) -> Option<usize> {
     (reg as usize).checked_sub(Register::K0 as usize).filter(|&n| n < 8)
 }
 
-impl Machine<'_> {
+impl Processor<'_> {
     fn run(&mut self, insts: &[Instruction], at: &[usize]) {
         let mut index = 0;
         loop {

@@ -12,7 +12,7 @@ mod width;
 
 use super::registers::registers;
 use crate::leaf::alloc::{SLOT_BYTES, allocate};
-use crate::leaf::{Failure, MAX_FRAME, Machine, constants};
+use crate::leaf::{Failure, LeafCode, MAX_FRAME, constants};
 use cranelift_entity::EntityRef;
 use emitter::Emitter;
 use frame::Frame;
@@ -35,7 +35,7 @@ const INT3: u8 = 0xcc;
 const MEMORY_ALIGN: usize = 64;
 
 /// Machine code for a function.
-pub fn compile(func: &Func, isa: Isa) -> Result<Machine, Failure> {
+pub fn compile(func: &Func, isa: Isa) -> Result<LeafCode, Failure> {
     let mut func = func.clone();
     constants::run(&mut func, isa, registers(isa));
     let func = &func;
@@ -64,12 +64,12 @@ pub fn compile(func: &Func, isa: Isa) -> Result<Machine, Failure> {
     let instructions = unaligned.len().saturating_sub(pool_bytes);
     let padding = instructions.next_multiple_of(ALIGN as usize) - instructions;
     if pool_bytes == 0 || padding == 0 {
-        return Ok(Machine { bytes: unaligned, instructions, align: ALIGN, stack, unwind });
+        return Ok(LeafCode { bytes: unaligned, instructions, align: ALIGN, stack, unwind });
     }
     // Padding moves the constants, and with them what refers to them; jumps keep their lengths.
     let fill = (0..padding).map(|_| Instruction::with_declare_byte_1(INT3));
     insts.splice(code..code, fill);
-    Ok(Machine { bytes: encode(&insts)?, instructions, align: ALIGN, stack, unwind })
+    Ok(LeafCode { bytes: encode(&insts)?, instructions, align: ALIGN, stack, unwind })
 }
 
 fn encode(insts: &[Instruction]) -> Result<Vec<u8>, String> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use cranelift_entity::EntityRef;
 
-use super::{Group, Select, Selected, Value, refuse};
+use super::{LaneRange, Select, Selected, Value, refuse};
 use crate::vector::OVERGROWN;
 use onnxc_ir::graph::Dim;
 use onnxc_ir::graph::dim::{Atom, Monomial};
@@ -102,7 +102,7 @@ impl Select<'_> {
     }
 
     /// A resolved index as one lane sees it.
-    fn at_lane(&mut self, index: &Index, group: &Group, lane: usize) -> Selected<Index> {
+    fn at_lane(&mut self, index: &Index, group: &LaneRange, lane: usize) -> Selected<Index> {
         let here = group.base.add_dim(&Dim::from(lane));
         let mut vars = Vec::new();
         variables(index, &mut vars);

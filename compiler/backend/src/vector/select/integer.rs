@@ -1,6 +1,6 @@
 //! The functions of integers. Results are wrapped to the element type by `arith.rs`.
 
-use super::value::{Form, Kind, Val};
+use super::value::{Form, Val, ValKind};
 use super::{Select, Selected, refuse};
 use onnxc_ir::graph::DType;
 use onnxc_ir::scalar::{BinaryFn, UnaryFn};
@@ -127,7 +127,7 @@ impl Select<'_> {
 
     fn shift(&mut self, op: BinaryFn, form: Form, dtype: DType, a: Val, count: Val) -> Selected<Val> {
         let bits = dtype.bits();
-        if let Kind::Const(count) = count.kind {
+        if let ValKind::Const(count) = count.kind {
             let unused = 64 - bits;
             let count = count << unused >> unused;
             return match (op, count < u64::from(bits)) {

@@ -65,7 +65,7 @@ fn one(width: usize) -> Lanes {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Val {
-    pub kind: Kind,
+    pub kind: ValKind,
     /// Bytes of a lane.
     pub width: usize,
     /// Known to be no NaN.
@@ -81,7 +81,7 @@ pub struct Val {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum ValKind {
     /// Bits of the lane; of a bool 0 or 1.
     Const(u64),
     /// The same in all lanes.
@@ -97,16 +97,16 @@ pub enum Key {
 }
 
 impl Val {
-    fn new(kind: Kind, width: usize) -> Val {
+    fn new(kind: ValKind, width: usize) -> Val {
         Val { kind, width, not_nan: false, above: false, below: false, small_bytes: false, packed: None }
     }
 
     pub fn scalar(reg: Reg, width: usize) -> Val {
-        Val::new(Kind::Scalar(reg), width)
+        Val::new(ValKind::Scalar(reg), width)
     }
 
     pub fn vector(reg: Reg, width: usize) -> Val {
-        Val::new(Kind::Vector(reg), width)
+        Val::new(ValKind::Vector(reg), width)
     }
 
     pub fn of(reg: Reg, lanes: Lanes) -> Val {
@@ -120,7 +120,7 @@ impl Val {
             Form::Double => f64::from_bits(bits),
             Form::Int | Form::Long | Form::Mask | Form::Pair => 0.0,
         };
-        let mut constant = Val::new(Kind::Const(bits), form.width());
+        let mut constant = Val::new(ValKind::Const(bits), form.width());
         constant.not_nan = !value.is_nan();
         // The greatest f32 that is an i32.
         (constant.above, constant.below) = (value >= -2_147_483_648.0, value <= 2_147_483_520.0);
@@ -170,24 +170,24 @@ impl Val {
     /// The bits of a constant.
     pub fn as_bits(&self) -> Option<u64> {
         match self.kind {
-            Kind::Const(bits) => Some(bits),
+            ValKind::Const(bits) => Some(bits),
             _ => None,
         }
     }
 
     pub fn is_constant(&self) -> bool {
-        matches!(self.kind, Kind::Const(_))
+        matches!(self.kind, ValKind::Const(_))
     }
 
     pub fn register(&self) -> Option<Reg> {
         match self.kind {
-            Kind::Const(_) => None,
-            Kind::Scalar(reg) | Kind::Vector(reg) => Some(reg),
+            ValKind::Const(_) => None,
+            ValKind::Scalar(reg) | ValKind::Vector(reg) => Some(reg),
         }
     }
 
     pub fn is_vector(&self) -> bool {
-        matches!(self.kind, Kind::Vector(_))
+        matches!(self.kind, ValKind::Vector(_))
     }
 }
 
@@ -329,7 +329,7 @@ impl Select<'_> {
     /// A value that is the same in all lanes, in the first one.
     pub fn scalar(&mut self, value: Val) -> Selected<Reg> {
         match value.kind {
-            Kind::Vector(_) => refuse("a vector where a scalar is wanted"),
+            ValKind::Vector(_) => refuse("a vector where a scalar is wanted"),
             _ => Ok(self.spread(value, one(value.width))),
         }
     }
@@ -337,17 +337,17 @@ impl Select<'_> {
     /// A value in all lanes. Masks take the width of the lanes.
     pub fn spread(&mut self, value: Val, lanes: Lanes) -> Reg {
         match value.kind {
-            Kind::Vector(reg) => self.fit(reg, value.width, lanes),
-            Kind::Scalar(reg) if value.width == 16 => reg,
-            Kind::Scalar(reg) => {
+            ValKind::Vector(reg) => self.fit(reg, value.width, lanes),
+            ValKind::Scalar(reg) if value.width == 16 => reg,
+            ValKind::Scalar(reg) => {
                 let reg = self.fit(reg, value.width, lanes.one());
                 if lanes.is_scalar() { reg } else { self.splat(Key::Scalar(reg), lanes) }
             }
-            Kind::Const(bits @ 1..) if value.width == 16 => {
+            ValKind::Const(bits @ 1..) if value.width == 16 => {
                 let (zero, low) = (self.splat(Key::Const(0), lanes), self.splat(Key::Const(bits), Lanes::D1));
                 self.vec(Op::Insert(0, lanes), vec![zero, low])
             }
-            Kind::Const(bits) => self.splat(Key::Const(bits), lanes),
+            ValKind::Const(bits) => self.splat(Key::Const(bits), lanes),
         }
     }
 
@@ -384,8 +384,8 @@ impl Select<'_> {
 
     fn is_mask(&self, value: &Val) -> bool {
         match value.kind {
-            Kind::Const(_) => false,
-            Kind::Scalar(reg) | Kind::Vector(reg) => self.func.regs[reg] == Class::Mask,
+            ValKind::Const(_) => false,
+            ValKind::Scalar(reg) | ValKind::Vector(reg) => self.func.regs[reg] == Class::Mask,
         }
     }
 
@@ -471,7 +471,7 @@ impl Select<'_> {
     /// The same for an operation whose last operand may be in memory, which is where a constant is best: it takes no
     /// register there.
     pub fn apply_constant(&mut self, op: impl Fn(Lanes) -> Op, operands: &[Val]) -> Selected<Val> {
-        if let [others @ .., Val { kind: Kind::Const(bits @ 1..), .. }] = operands
+        if let [others @ .., Val { kind: ValKind::Const(bits @ 1..), .. }] = operands
             && others.iter().any(Val::is_vector)
         {
             let lanes = self.lanes_of(operands)?;
@@ -510,7 +510,7 @@ impl Select<'_> {
 
     pub fn not(&mut self, mask: Val) -> Selected<Val> {
         match mask.kind {
-            Kind::Const(bits) => Ok(Val::bits(bits ^ 1, Form::Mask)),
+            ValKind::Const(bits) => Ok(Val::bits(bits ^ 1, Form::Mask)),
             _ => self.apply(Op::MaskNot, &[mask]),
         }
     }
@@ -518,9 +518,9 @@ impl Select<'_> {
     pub fn logic(&mut self, op: Logic, a: Val, b: Val) -> Selected<Val> {
         let (a, b) = if a.is_constant() { (b, a) } else { (a, b) };
         match (op, b.kind) {
-            (Logic::And, Kind::Const(0)) | (Logic::Or, Kind::Const(1)) => Ok(b),
-            (Logic::And, Kind::Const(_)) | (Logic::Or | Logic::Xor, Kind::Const(0)) => Ok(a),
-            (Logic::Xor, Kind::Const(_)) => self.not(a),
+            (Logic::And, ValKind::Const(0)) | (Logic::Or, ValKind::Const(1)) => Ok(b),
+            (Logic::And, ValKind::Const(_)) | (Logic::Or | Logic::Xor, ValKind::Const(0)) => Ok(a),
+            (Logic::Xor, ValKind::Const(_)) => self.not(a),
             _ => self.apply(|lanes| Op::Mask(op, lanes), &[a, b]),
         }
     }
@@ -546,9 +546,9 @@ impl Select<'_> {
     /// first. `beside` is another operand.
     fn fresh(&mut self, value: Val, beside: Val) -> Selected<Val> {
         Ok(match value.kind {
-            Kind::Const(bits) if beside.is_vector() => {
+            ValKind::Const(bits) if beside.is_vector() => {
                 let lanes = self.lanes(value.width)?;
-                Val { kind: Kind::Vector(self.vec(Op::Splat(lanes, bits), vec![])), ..value }
+                Val { kind: ValKind::Vector(self.vec(Op::Splat(lanes, bits), vec![])), ..value }
             }
             _ => value,
         })
@@ -556,7 +556,7 @@ impl Select<'_> {
 
     /// `then` where the condition holds.
     pub fn choose(&mut self, form: Form, condition: Val, then: Val, otherwise: Val) -> Selected<Val> {
-        if let Kind::Const(mask) = condition.kind {
+        if let ValKind::Const(mask) = condition.kind {
             return Ok(if mask == 0 { otherwise } else { then });
         }
         if form == Form::Mask {

@@ -72,7 +72,7 @@ fn number(cx: &mut NodeCx<'_, '_>, at: usize, most: &Dim) -> Result<Dim> {
 }
 
 /// What differs between the operators of beam search.
-pub(super) struct Kind {
+pub(super) struct BeamSearch {
     /// 0 for a decoder alone, 1 for an encoder of tokens, 2 for one of features.
     pub model: i64,
     /// f32 scalar.
@@ -81,7 +81,7 @@ pub(super) struct Kind {
 }
 
 /// The results of a node.
-pub(super) fn search(cx: &mut NodeCx<'_, '_>, kind: Kind) -> Result<Vec<ValueId>> {
+pub(super) fn search(cx: &mut NodeCx<'_, '_>, kind: BeamSearch) -> Result<Vec<ValueId>> {
     let longest = longest(cx)?;
     let beams = number(cx, 3, &Dim::from(MOST_BEAMS))?;
     let returned = number(cx, 4, &beams)?;

@@ -13,7 +13,7 @@ mod model;
 mod scores;
 mod timestamps;
 
-use self::beams::Kind as Beams;
+use self::beams::BeamSearch;
 use self::draw::Draw;
 use self::greedy::Best;
 use self::model::Model;
@@ -121,7 +121,7 @@ fn beam_search(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     {
         return unsupported("logits_processor, which is not known to be 0");
     }
-    beams::search(cx, Beams { model: kind, temperature: None, timestamps: None })
+    beams::search(cx, BeamSearch { model: kind, temperature: None, timestamps: None })
 }
 
 fn whisper_beam_search(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
@@ -144,7 +144,7 @@ fn whisper_beam_search(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         None => None,
     };
     let timestamps = Timestamps::new(cx, 11)?;
-    beams::search(cx, Beams { model: 2, temperature, timestamps })
+    beams::search(cx, BeamSearch { model: 2, temperature, timestamps })
 }
 
 fn sampling(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

@@ -8,7 +8,7 @@ use crate::graph::external::{External, Role};
 use crate::graph::op::Shapes;
 use crate::graph::parse::lexer::Token;
 use crate::graph::{
-    Call, DType, Dim, Exchange, Graph, Group, MapFn, Op, RhsLayout, TensorType, Transfer, Trees, ValueId,
+    Call, DType, Dim, Exchange, Graph, MapFn, Op, RankGroup, RhsLayout, TensorType, Transfer, Trees, ValueId,
     call,
 };
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
@@ -349,7 +349,7 @@ fn exchange(transfer: Transfer, attrs: &mut Attrs) -> Outcome<Op> {
         [attrs.index("first")?, attrs.index("stride")?, attrs.index("count")?].map(|number| number as i64);
     let dtype = attrs.word("dtype", "an element type", DType::from_name)?;
     let ty = TensorType::new(dtype, attrs.dims("shape")?);
-    Ok(Op::Exchange(Box::new(Exchange { transfer, group: Group { first, stride, count }, ty })))
+    Ok(Op::Exchange(Box::new(Exchange { transfer, group: RankGroup { first, stride, count }, ty })))
 }
 
 fn external(attrs: &mut Attrs) -> Outcome<External> {

@@ -41,7 +41,7 @@ pub(super) struct Widened {
 
 /// Rows of a panel that are computed together, with their sums in memory: whole tiles, those of one group, and what is left behind
 /// the last group.
-struct Group<'a> {
+struct PanelRows<'a> {
     batch: &'a [Index],
     panel: &'a Index,
     sums: Buf,
@@ -187,12 +187,12 @@ impl Lowering<'_> {
             cx.for_part(std::slice::from_ref(&groups), by_group, &mut |cx, number| {
                 let part = RangePart { number: number[0].clone(), count: groups.clone() };
                 let (lead, main, rest) = (&lead[..], &main, &rest[..]);
-                cx.staged_group(job, stage, &Group { batch, panel, sums, lead, main, rest, part })
+                cx.staged_group(job, stage, &PanelRows { batch, panel, sums, lead, main, rest, part })
             })
         })
     }
 
-    fn staged_group(&mut self, job: &Job, stage: &Widened, group: &Group) -> Result<()> {
+    fn staged_group(&mut self, job: &Job, stage: &Widened, group: &PanelRows) -> Result<()> {
         self.for_tiles(job, stage, group, &mut |cx, place| {
             cx.for_sums(job, place, &mut |cx, index| {
                 cx.push(Stmt::Store { buf: group.sums, index, value: Expr::constant(job.sum, 0.0) });
@@ -222,10 +222,10 @@ impl Lowering<'_> {
         &mut self,
         job: &Job,
         stage: &Widened,
-        group: &Group,
+        group: &PanelRows,
         fill: &mut dyn FnMut(&mut Self, &TilePlace) -> Result<()>,
     ) -> Result<()> {
-        let Group { main, part, .. } = group;
+        let PanelRows { main, part, .. } = group;
         let first = part.number.scale(&main.count).floor_div(&part.count, &self.extent_fn());
         // Of the last group.
         let last = part.number.add_dim(&(Dim::ONE - part.count.clone())).scale(&Dim::from(stage.rows(job)));
@@ -312,7 +312,7 @@ impl Lowering<'_> {
         &mut self,
         job: &Job,
         stage: &Widened,
-        group: &Group,
+        group: &PanelRows,
         block: &[Index],
     ) -> Result<Option<Ahead>> {
         let behind = &job.inner[(stage.axis + 1).min(job.inner.len())..];
@@ -392,7 +392,7 @@ impl Lowering<'_> {
         &mut self,
         job: &Job,
         stage: &Widened,
-        group: &Group,
+        group: &PanelRows,
         place: &TilePlace,
         block: &[Index],
         ahead: Option<Ahead>,
@@ -453,7 +453,7 @@ impl Lowering<'_> {
     }
 
     /// The rows of a tile, by their index along every row axis.
-    fn staged_rows(&mut self, job: &Job, group: &Group, place: &TilePlace) -> Vec<Vec<Index>> {
+    fn staged_rows(&mut self, job: &Job, group: &PanelRows, place: &TilePlace) -> Vec<Vec<Index>> {
         let row_axes = job.row_axes(&self.graph.ty(job.out).shape);
         let first = job.block.as_ref().map_or(Index::zero(), |block| block.first.clone());
         let mut rows = Vec::with_capacity(place.run.size);
@@ -470,7 +470,7 @@ impl Lowering<'_> {
         rows
     }
 
-    fn staged_epilogue(&mut self, job: &Job, group: &Group, place: &TilePlace) -> Result<()> {
+    fn staged_epilogue(&mut self, job: &Job, group: &PanelRows, place: &TilePlace) -> Result<()> {
         let rows = self.staged_rows(job, group, place);
         self.panel_columns(job, group.panel, &mut |cx, column| {
             for (row, at) in rows.iter().enumerate() {

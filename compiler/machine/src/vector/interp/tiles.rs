@@ -1,6 +1,6 @@
 //! Operations on tiles and the memory of the frame.
 
-use super::{Machine, Ran};
+use super::{FuncRun, Ran};
 use crate::vector::ir::{Inst, Op, Signs, TileShape};
 use onnxc_ir::scalar::add_tile_products;
 
@@ -11,7 +11,7 @@ const ROW: usize = 64;
 /// The bytes of each row; those beyond a tile's shape are zero.
 pub(super) type TileData = [[u8; ROW]; ROWS];
 
-impl Machine<'_> {
+impl FuncRun<'_> {
     fn shape(&self, tile: u8) -> Ran<TileShape> {
         self.func.tiles.get(usize::from(tile)).copied().ok_or_else(|| format!("there is no tile {tile}"))
     }

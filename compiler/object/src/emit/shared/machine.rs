@@ -5,6 +5,7 @@ use cranelift_object::object::elf;
 /// Bytes of a jump through the table of addresses.
 pub(super) const JUMP_BYTES: u64 = 16;
 
+/// A family of processors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Machine {
     X86_64,

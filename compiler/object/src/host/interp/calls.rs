@@ -2,14 +2,14 @@
 
 use cranelift_entity::EntityRef;
 
-use super::{Activation, End, Environment, KernelCall, Machine, Outcome};
+use super::{Activation, End, Environment, HostRun, KernelCall, Outcome};
 use crate::host::abi::{frame, status};
 use crate::host::ir::{FunctionKind, KernelId, MEMCPY, Operand, OptionsField, Policy, Slot, Type, Version};
 use crate::host::message::V;
 use onnxc_schedule::ALIGN;
 
 /// Blocks.
-impl<'p> Machine<'p, '_> {
+impl<'p> HostRun<'p, '_> {
     /// Address and bytes in a slot.
     pub(super) fn slot(&self, a: &Activation<'_>, slot: Slot) -> Outcome<(i64, i64)> {
         let at = a.environment.workspace + self.program.slot_at(slot) as u64;
@@ -99,7 +99,7 @@ impl<'p> Machine<'p, '_> {
 }
 
 /// Kernels.
-impl<'p> Machine<'p, '_> {
+impl<'p> HostRun<'p, '_> {
     pub(super) fn kernel(&mut self, a: &Activation<'p>, kernel: KernelId, buffers: &[u64]) -> Outcome<i32> {
         let versions: &'p [Version] = &self.program.kernels[kernel].versions;
         let own = a.frame()?;

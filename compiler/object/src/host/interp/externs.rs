@@ -1,7 +1,7 @@
 //! Functions outside of the object. Those of the runtime work on copies of their buffers, because addresses here differ from this
 //! process's.
 
-use super::{Machine, Memory, Outcome};
+use super::{HostRun, Memory, Outcome};
 use crate::host::ir::{CLOSE_STRINGS, Extern, FAULT_OF_STRINGS, MEMCPY, OPEN_STRINGS, Type};
 use onnxc_ir::graph::call::{FUNCTIONS, Function, INTERN, SPELL};
 use onnxc_ir::interp::invoke;
@@ -59,7 +59,7 @@ impl Words {
     }
 }
 
-impl Machine<'_, '_> {
+impl HostRun<'_, '_> {
     pub(super) fn call_extern(&mut self, function: &Extern, args: &[i64]) -> Outcome<i64> {
         if *function == MEMCPY {
             let &[to, from, bytes] = args else { return Err("memcpy takes three operands".into()) };
@@ -87,7 +87,7 @@ impl Machine<'_, '_> {
     }
 }
 
-impl Machine<'_, '_> {
+impl HostRun<'_, '_> {
     /// Functions of the user's own are for compiled models, and for the evaluation of graphs.
     pub(super) fn call_external(&mut self, symbol: &str, record: u64) -> Outcome<i64> {
         let bytes = self.memory.load(Type::I64, record)?;

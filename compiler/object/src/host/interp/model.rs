@@ -7,7 +7,7 @@ use cranelift_entity::EntityRef;
 
 use crate::host::abi::{options, status, tensor};
 use crate::host::block::{SPARE, StateTensor};
-use crate::host::interp::{KernelCall, Machine, Memory};
+use crate::host::interp::{HostRun, KernelCall, Memory};
 use crate::host::ir::{FunctionKind, KernelId, Program, Type};
 use crate::host::lower::layout::bound_symbols;
 use crate::host::lower::state::StateLayout;
@@ -153,7 +153,7 @@ impl<'g> Model<'g> {
     /// The state block of a run that finds these tensors (`None`: nothing, or zeros).
     fn block(&self, found: &[Option<Tensor>], symbols: &[i64]) -> Result<Vec<u8>> {
         let mut nothing = |_: &mut Memory, _: &KernelCall<'_>| Ok(0);
-        let mut machine = Machine::new(&self.program, Memory::default(), vec![], &mut nothing);
+        let mut machine = HostRun::new(&self.program, Memory::default(), vec![], &mut nothing);
         let count = symbols.len() as i64;
         let array = machine.memory.with(symbols.iter().flat_map(|dim| dim.to_le_bytes()).collect());
         let bytes = machine.call(FunctionKind::StateBytes, &[array as i64, count])?;
@@ -204,7 +204,7 @@ impl<'g> Model<'g> {
     pub fn workspace(&self, inputs: &[Option<Tensor>]) -> Result<i64> {
         let dims = self.symbols(inputs);
         let mut nothing = |_: &mut Memory, _: &KernelCall<'_>| Ok(0);
-        let mut machine = Machine::new(&self.program, Memory::default(), vec![], &mut nothing);
+        let mut machine = HostRun::new(&self.program, Memory::default(), vec![], &mut nothing);
         let count = dims.len() as i64;
         let array = machine.memory.with(dims.iter().flat_map(|dim| dim.to_le_bytes()).collect());
         machine.call(FunctionKind::Workspace, &[array as i64, count])
@@ -315,7 +315,7 @@ impl<'g> Model<'g> {
             memory.with(bytes)
         });
         let mut execute = |memory: &mut Memory, call: &KernelCall<'_>| self.kernel(memory, call, run);
-        let mut machine = Machine::new(&self.program, memory, self.weights.clone(), &mut execute);
+        let mut machine = HostRun::new(&self.program, memory, self.weights.clone(), &mut execute);
         (machine.grants, machine.levels) = (arguments.grants, arguments.levels);
         let array = |at: usize| if arrays[at] { tensors[at] as i64 } else { 0 };
         let parameters = [
@@ -360,9 +360,9 @@ impl<'g> Model<'g> {
     }
 
     /// An output as the run left it; a block that the run allocated for it is given back.
-    fn output(&self, machine: &mut Machine<'_, '_>, at: u64, number: usize) -> Result<Tensor> {
+    fn output(&self, machine: &mut HostRun<'_, '_>, at: u64, number: usize) -> Result<Tensor> {
         let ty = self.graph.output_ty(number);
-        let word = |machine: &Machine<'_, '_>, at: u64| machine.memory.load(Type::I64, at).map_err(internal);
+        let word = |machine: &HostRun<'_, '_>, at: u64| machine.memory.load(Type::I64, at).map_err(internal);
         let (data, dims) = (
             word(machine, at + tensor::DATA as u64)? as u64,
             word(machine, at + tensor::DIMS as u64)? as u64,

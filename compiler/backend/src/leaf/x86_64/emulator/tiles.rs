@@ -1,6 +1,6 @@
 //! Tiles: AMX.
 
-use super::{Machine, general};
+use super::{Processor, general};
 use iced_x86::{Instruction, Mnemonic, Register};
 use onnxc_ir::scalar::add_tile_products;
 use onnxc_machine::vector::ir::Signs;
@@ -38,7 +38,7 @@ impl Tiles {
     }
 }
 
-impl Machine<'_> {
+impl Processor<'_> {
     /// Whether an instruction is one on tiles; it has been executed then.
     pub(super) fn tile_step(&mut self, inst: &Instruction) -> bool {
         use Mnemonic::*;

@@ -1,6 +1,6 @@
 //! Instructions on lanes of 64 bits, and those that change the width of lanes.
 
-use super::{Machine, Vector, all, bits, general, mask, vector};
+use super::{Processor, Vector, all, bits, general, mask, vector};
 use iced_x86::{Instruction, Mnemonic, OpKind};
 use onnxc_ir::scalar::bf16_of;
 
@@ -18,7 +18,7 @@ fn split(wide: &Wide) -> Vector {
     std::array::from_fn(|lane| (wide[lane / 2] >> (32 * (lane % 2))) as u32)
 }
 
-impl Machine<'_> {
+impl Processor<'_> {
     /// Of an operand with this many lanes of 64 bits.
     fn wide(&self, inst: &Instruction, operand: u32, lanes: usize) -> Wide {
         if inst.op_kind(operand) == OpKind::Memory && inst.is_broadcast() {

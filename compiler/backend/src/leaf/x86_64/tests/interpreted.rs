@@ -2,7 +2,7 @@
 
 use super::*;
 use onnxc_machine::vector::interp;
-use onnxc_machine::vector::op::{Kind, MemUse, SPELLINGS};
+use onnxc_machine::vector::op::{LaneKind, MemUse, SPELLINGS};
 use onnxc_machine::vector::verify;
 
 /// Bits of numbers, to fill lanes of any width: small ones and large ones, edges, infinities, NaN.
@@ -175,7 +175,7 @@ fn every_operation_as_the_machine_does_it() {
                     assert_eq!(machine.call(&pointers, Some(&lengths), &[0; 8], (0, 0)), code);
                     let bytes = specified(op, lanes);
                     let width = if let Op::Convert(Convert::Narrow, _) = op { 4 } else { lanes.width() };
-                    let float = kind == Kind::Float
+                    let float = kind == LaneKind::Float
                         && !matches!(op, Op::Pack(..) | Op::Quantize(..) | Op::QuantizePair(..));
                     assert!(
                         same(&buffers[4][..bytes], &others[4][..bytes], float, width),
