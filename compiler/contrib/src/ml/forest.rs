@@ -33,14 +33,44 @@ pub(super) enum NodePlace {
     Leaf(u32),
 }
 
+/// A [`NodePlace`] in half of its bytes: below [`MAX_NODES`] a leaf has the top bit.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Packed(u32);
+
+impl Packed {
+    const LEAF: u32 = 1 << 31;
+
+    pub(super) fn get(self) -> NodePlace {
+        match self.0 & Packed::LEAF {
+            0 => NodePlace::Branch(self.0),
+            _ => NodePlace::Leaf(self.0 & !Packed::LEAF),
+        }
+    }
+}
+
+impl From<NodePlace> for Packed {
+    fn from(place: NodePlace) -> Packed {
+        match place {
+            NodePlace::Branch(at) => Packed(at),
+            NodePlace::Leaf(at) => Packed(at | Packed::LEAF),
+        }
+    }
+}
+
+impl std::fmt::Debug for Packed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Branch {
     pub feature: u32,
     pub test: Test,
     /// Whether NaN passes the test.
     pub nan_passes: bool,
-    pub pass: NodePlace,
-    pub fail: NodePlace,
+    pub pass: Packed,
+    pub fail: Packed,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -254,7 +284,7 @@ fn post_order(branches: &[Branch], roots: &[NodePlace]) -> Result<Vec<u32>> {
             *state = State::Open;
             let branch = &branches[at as usize];
             for place in [branch.fail, branch.pass] {
-                match place {
+                match place.get() {
                     NodePlace::Branch(next) if states[next as usize] == State::Open => {
                         return malformed(format!("node {next} of the trees follows itself"));
                     }
@@ -312,21 +342,22 @@ fn members(test: &Test) -> Option<&[f64]> {
 impl Forest {
     /// The forest with equal parts of trees as one, and with sets in place of chains of equalities, as which exporters write them.
     /// Its branches come after those that follow them.
-    fn simplified(self) -> Result<Forest> {
+    fn simplified(mut self) -> Result<Forest> {
         let mut simple =
             Forest { dtype: self.dtype, branches: vec![], leaves: Ballots::default(), roots: vec![] };
-        let leaves = simple.leaves_of(&self.leaves);
+        // Taken, for what it held to be gone before there are more branches.
+        let leaves = simple.leaves_of(std::mem::take(&mut self.leaves));
         let mut known = Numbers::new(self.branches.len());
-        let mut places: Vec<NodePlace> = vec![NodePlace::Leaf(0); self.branches.len()];
-        let new = |places: &[NodePlace], place: NodePlace| match place {
+        let mut places: Vec<Packed> = vec![NodePlace::Leaf(0).into(); self.branches.len()];
+        let new = |places: &[Packed], place: NodePlace| match place {
             NodePlace::Branch(at) => places[at as usize],
-            NodePlace::Leaf(at) => NodePlace::Leaf(leaves[at as usize]),
+            NodePlace::Leaf(at) => NodePlace::Leaf(leaves[at as usize]).into(),
         };
         for at in post_order(&self.branches, &self.roots)? {
             let old = &self.branches[at as usize];
-            let mut branch =
-                Branch { pass: new(&places, old.pass), fail: new(&places, old.fail), ..old.clone() };
-            if let NodePlace::Branch(next) = branch.fail
+            let (pass, fail) = (new(&places, old.pass.get()), new(&places, old.fail.get()));
+            let mut branch = Branch { pass, fail, ..old.clone() };
+            if let NodePlace::Branch(next) = fail.get()
                 && let next = &simple.branches[next as usize]
                 && (next.feature, next.nan_passes, next.pass)
                     == (branch.feature, branch.nan_passes, branch.pass)
@@ -342,16 +373,16 @@ impl Forest {
                     if number == count {
                         simple.branches.push(branch);
                     }
-                    NodePlace::Branch(number as u32)
+                    NodePlace::Branch(number as u32).into()
                 }
             };
         }
-        simple.roots = self.roots.iter().map(|&root| new(&places, root)).collect();
+        simple.roots = self.roots.iter().map(|&root| new(&places, root).get()).collect();
         Ok(simple)
     }
 
     /// Adds these leaves, equal ones as one; gives the number of each.
-    fn leaves_of(&mut self, leaves: &Ballots) -> Vec<u32> {
+    fn leaves_of(&mut self, leaves: Ballots) -> Vec<u32> {
         let mut known = Numbers::new(leaves.len());
         let bits = |vote: &Vote| (vote.target, vote.weight.to_bits());
         let add = |votes: &[Vote]| {
@@ -413,11 +444,11 @@ impl Forest {
             return unsupported(format!("a table of {count} leaves by {targets} targets"));
         }
         let leaves = std::mem::take(&mut self.leaves);
-        let reached = self.reached(cx, x, order, single.as_deref())?;
         let mut scores = match single {
-            Some(_) => {
+            Some(of) => {
                 let weights: Vec<f64> = leaves.each().map(|votes| combined(votes, None, function)).collect();
                 drop(leaves);
+                let reached = self.reached(cx, x, order, Some(&of))?;
                 let weights = constant(cx, dtype, &[weights.len()], weights);
                 let each = cx.b.emit1(Op::Gather { axis: 0 }, &[weights, reached])?;
                 let per_target = Dim::from(trees / targets);
@@ -425,6 +456,7 @@ impl Forest {
                 cx.b.reduce(function, each, &[2])?
             }
             None => {
+                let reached = self.reached(cx, x, order, None)?;
                 let weights: Vec<f64> = leaves
                     .each()
                     .flat_map(|votes| {
@@ -462,20 +494,30 @@ impl Forest {
         let dtype = self.dtype;
         drop((self, order));
         let levels = Walk::levels(&steps, &roots);
-        // Trees that are walked side by side take the steps of the deepest one.
+        // Trees of like depths are walked side by side.
         let mut trees: Vec<usize> = (0..roots.len()).collect();
         trees.sort_by_key(|&tree| (of.map(|of| of[tree]), levels[tree]));
         let roots: Vec<Next> = trees.iter().map(|&tree| roots[tree]).collect();
-        let levels: Vec<i32> = trees.iter().map(|&tree| levels[tree]).collect();
+        let levels = Walk::taken(&trees.iter().map(|&tree| levels[tree]).collect::<Vec<_>>());
         // One row at a time is walked.
         let several = cx.b.shape(x)[0].as_const().is_none_or(|rows| rows > 1);
         let masks = match several && dtype == DType::F32 {
             true => Masks::of(&steps, &columns, &roots),
             false => None,
         };
-        let walk = Walk::of(&steps, &roots, &levels, &columns);
+        // Before there is a walk: of millions of nodes, masks that do not pay take as much memory.
+        let masks = masks.filter(|masks| {
+            Leaves::may_pay(&tuning::Forest {
+                trees: roots.len() as u64,
+                steps: count(&levels) as u64,
+                tests: masks.places.len() as u64,
+                intervals: masks.intervals,
+                columns: columns.count() as u64,
+            })
+        });
+        let walk = Walk::of(&steps, &roots, levels, &columns);
         drop(steps);
-        emit(cx, (x, dtype), roots.len(), walk, masks, &columns)
+        emit(cx, (x, dtype), walk, masks, &columns)
     }
 
     /// The target that each tree votes for, if all leaves of a tree vote for the same one, once.
@@ -491,31 +533,25 @@ impl Forest {
         };
         for &at in order {
             let branch = &self.branches[at as usize];
-            let (pass, fail) = (of(&of_branches, branch.pass), of(&of_branches, branch.fail));
+            let (pass, fail) = (of(&of_branches, branch.pass.get()), of(&of_branches, branch.fail.get()));
             of_branches[at as usize] = pass.filter(|_| pass == fail);
         }
         self.roots.iter().map(|&root| of(&of_branches, root)).collect()
     }
 }
 
+fn count(levels: &[i32]) -> usize {
+    levels.iter().map(|&levels| levels as usize).sum()
+}
+
 fn emit(
     cx: &mut NodeCx<'_, '_>,
     (x, dtype): (ValueId, DType),
-    trees: usize,
     walk: Walk,
     masks: Option<Masks>,
     columns: &Columns,
 ) -> Result<ValueId> {
-    let count = walk.levels.iter().map(|&levels| levels as usize).sum();
-    let masks = masks.filter(|masks| {
-        Leaves::may_pay(&tuning::Forest {
-            trees: trees as u64,
-            steps: count as u64,
-            tests: masks.places.len() as u64,
-            intervals: masks.intervals,
-            columns: columns.count() as u64,
-        })
-    });
+    let steps = count(&walk.levels);
     fn list(cx: &mut NodeCx<'_, '_>, list: Vec<i32>) -> ValueId {
         cx.b.constant(Data::from_slice(&[list.len()], &list))
     }
@@ -546,7 +582,7 @@ fn emit(
     };
     let trees = Trees {
         features: columns.features().iter().max().map_or(0, |&most| most as usize + 1),
-        steps: count,
+        steps,
         plain: columns.plain.len(),
         categories: columns.categories.len(),
         copied: columns.copied(),
@@ -588,7 +624,8 @@ mod tests {
     /// Whether a value passes, by the steps that a branch becomes.
     fn passes(test: &Test, nan_passes: bool, dtype: DType, value: f64) -> bool {
         let (pass, fail) = (NodePlace::Leaf(0), NodePlace::Leaf(1));
-        let branch = Branch { feature: 0, test: test.clone(), nan_passes, pass, fail };
+        let branch =
+            Branch { feature: 0, test: test.clone(), nan_passes, pass: pass.into(), fail: fail.into() };
         let root = NodePlace::Branch(0);
         let leaves = ballots(&[&[], &[]]);
         let forest = Forest { dtype, branches: vec![branch], leaves, roots: vec![root] };
@@ -652,7 +689,10 @@ mod tests {
     #[test]
     fn chains_of_equalities_with_copies_are_sets() {
         let vote = |weight| Vote { target: 0, weight };
-        let ask = |feature, test, pass, fail| Branch { feature, test, nan_passes: false, pass, fail };
+        let ask = |feature, test, pass: NodePlace, fail: NodePlace| {
+            let (pass, fail) = (pass.into(), fail.into());
+            Branch { feature, test, nan_passes: false, pass, fail }
+        };
         let (a, b) = (NodePlace::Leaf(0), NodePlace::Leaf(1));
         let other =
             |at: u32| ask(1, Test::AtMost(0.5), NodePlace::Leaf(2 * at), NodePlace::Leaf(2 * at + 1));
@@ -675,8 +715,10 @@ mod tests {
 
     #[test]
     fn a_node_that_follows_itself_is_found() {
-        let branch =
-            |pass, fail| Branch { feature: 0, test: Test::AtMost(0.0), nan_passes: false, pass, fail };
+        let branch = |pass: NodePlace, fail: NodePlace| {
+            let (pass, fail) = (pass.into(), fail.into());
+            Branch { feature: 0, test: Test::AtMost(0.0), nan_passes: false, pass, fail }
+        };
         let leaf = NodePlace::Leaf(0);
         let shared = [
             branch(NodePlace::Branch(1), NodePlace::Branch(2)),

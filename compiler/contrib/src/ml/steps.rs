@@ -186,7 +186,7 @@ fn steps_of(forest: &Forest, order: &[u32], copied: bool) -> (Vec<TreeStep>, Vec
     };
     for &at in order {
         let branch = &forest.branches[at as usize];
-        let (pass, fail) = (next(&firsts, branch.pass), next(&firsts, branch.fail));
+        let (pass, fail) = (next(&firsts, branch.pass.get()), next(&firsts, branch.fail.get()));
         firsts[at as usize] = match listed(&branch.test) {
             Some((listed, inverted)) => {
                 let nan_index = categories[&branch.feature] + 1;

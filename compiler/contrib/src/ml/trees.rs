@@ -246,8 +246,8 @@ fn forest(cx: &mut NodeCx<'_, '_>, votes: &str) -> Result<Forest> {
             feature: feature(features[at])?,
             test,
             nan_passes: nan.get(at) == Some(&1),
-            pass: places[nodes.find(trees[at], pass[at], at)?],
-            fail: places[nodes.find(trees[at], fail[at], at)?],
+            pass: places[nodes.find(trees[at], pass[at], at)?].into(),
+            fail: places[nodes.find(trees[at], fail[at], at)?].into(),
         });
     }
     let name = |part: &str| format!("{votes}_{part}");
@@ -451,8 +451,8 @@ fn ensemble(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             feature: feature(features[at])?,
             test,
             nan_passes: nan.get(at) == Some(&1),
-            pass: place(pass[at], pass_leaves[at] != 0)?,
-            fail: place(fail[at], fail_leaves[at] != 0)?,
+            pass: place(pass[at], pass_leaves[at] != 0)?.into(),
+            fail: place(fail[at], fail_leaves[at] != 0)?.into(),
         });
     }
     for (&target, &weight) in leaf_targets.iter().zip(&weights) {

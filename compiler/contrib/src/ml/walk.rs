@@ -31,8 +31,14 @@ impl Walk {
         roots.iter().map(|&root| of(&depths, root)).collect()
     }
 
-    /// `levels`: of each tree.
-    pub(super) fn of(steps: &[TreeStep], roots: &[Next], levels: &[i32], columns: &Columns) -> Walk {
+    /// Steps that each tree takes, given those of its longest path: trees that are walked side by side take those of the deepest one.
+    pub(super) fn taken(levels: &[i32]) -> Vec<i32> {
+        let most = |group: &[i32]| vec![group.iter().copied().max().unwrap_or(0); group.len()];
+        levels.chunks(Trees::SIDE_BY_SIDE).flat_map(most).collect()
+    }
+
+    /// `levels`: the steps that each tree takes.
+    pub(super) fn of(steps: &[TreeStep], roots: &[Next], levels: Vec<i32>, columns: &Columns) -> Walk {
         let mut nodes = vec![];
         // Where what follows a step is; before it there is a root.
         let mut pairs = vec![0u32; steps.len()];
@@ -58,10 +64,9 @@ impl Walk {
                 next.push(after as i32);
             }
         }
-        let most = |group: &[i32]| vec![group.iter().copied().max().unwrap_or(0); group.len()];
         let mut walk = Walk {
             roots: firsts,
-            levels: levels.chunks(Trees::SIDE_BY_SIDE).flat_map(most).collect(),
+            levels,
             leaves: vec![],
             places: vec![],
             next,
