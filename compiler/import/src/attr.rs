@@ -7,7 +7,7 @@ use onnxc_proto::{AttributeProto, NodeProto};
 
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ops::training::{BODY, DOMAIN};
-use onnxc_ops::{Attr, AttrDefault, AttrKind, OpDef};
+use onnxc_ops::{Attr, AttrDefault, AttrKind, OpDef, Texts};
 
 fn malformed<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::malformed(Stage::Import, message))
@@ -76,7 +76,7 @@ pub(crate) fn check_names(row: &OpDef, node: &NodeProto) -> Result<()> {
 }
 
 /// Checks the values of a node's attributes, references replaced, against a row.
-pub(crate) fn check_values(row: &OpDef, values: &HashMap<String, Attr>) -> Result<()> {
+pub(crate) fn check_values(row: &OpDef, values: &HashMap<String, Attr<'_>>) -> Result<()> {
     for wanted in row.attributes {
         match (values.get(wanted.name), wanted.default) {
             (Some(value), default) => check_kind(wanted.name, default.kind(), value.kind())?,
@@ -106,6 +106,14 @@ pub(crate) fn is_known(row: &OpDef, name: &str) -> bool {
 pub(crate) fn names(row: &OpDef) -> String {
     let names: Vec<&str> = row.attributes.iter().map(|attribute| attribute.name).collect();
     if names.is_empty() { format!("{}'s attributes: it has none", row.name) } else { names.join(", ") }
+}
+
+/// The texts of an attribute of several.
+pub(crate) fn texts(attribute: &AttributeProto) -> Result<Texts<'_>> {
+    match Texts::new(attribute.strings.as_slice()) {
+        Some(texts) => Ok(texts),
+        None => malformed(format!("attribute {} is not UTF-8", attribute.name())),
+    }
 }
 
 /// Text of a string attribute.

@@ -149,7 +149,7 @@ impl Attributes {
     }
 
     /// How many values an attribute has, and its value.
-    fn value(&mut self, name: &str, attr: &Attr) -> Result<(i64, i64)> {
+    fn value(&mut self, name: &str, attr: &Attr<'_>) -> Result<(i64, i64)> {
         let bits = |value: f32| f64::from(value).to_bits() as i64;
         Ok(match attr {
             Attr::Int(value) => (1, *value),
@@ -181,7 +181,7 @@ impl Attributes {
         })
     }
 
-    fn of(mut attributes: Vec<(String, Attr)>) -> Result<Attributes> {
+    fn of(mut attributes: Vec<(String, Attr<'_>)>) -> Result<Attributes> {
         attributes.sort_by(|(a, _), (b, _)| a.cmp(b));
         let mut all = Attributes { words: vec![0; 1 + 4 * attributes.len()], ..Attributes::default() };
         all.words[0] = attributes.len() as i64;
@@ -257,7 +257,7 @@ impl<'m> Importer<'m> {
         standard: &[Binding],
         scope: &Scope<'_>,
     ) -> Result<Vec<Binding>> {
-        let mut attributes: Vec<(String, Attr)> =
+        let mut attributes: Vec<(String, Attr<'_>)> =
             self.attributes(node.attribute.iter(), scope)?.into_iter().collect();
         let attributes = Attributes::of(std::mem::take(&mut attributes))?;
         if inputs.contains(&Binding::Poisoned) {

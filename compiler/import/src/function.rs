@@ -38,6 +38,7 @@ impl<'m> Importer<'m> {
             return Err(Error::malformed(Stage::Import, format!("function {} calls itself", key.1)));
         }
         let attributes = self.call_attributes(function, node, scope)?;
+        let attributes = attributes.into_iter().map(|(name, value)| (name, value.into_owned())).collect();
         let opsets = self.problems.opsets(&function.opset_import, &format!("function {}", key.1));
         let env = Arc::new(Env { opsets, attributes: Some(attributes) });
         let mut inner = Scope::new(env, format!("{label}/"), &function.node);
@@ -81,12 +82,12 @@ impl<'m> Importer<'m> {
     }
 
     /// Attribute values of a call: those of the node, then the function's defaults.
-    fn call_attributes(
+    fn call_attributes<'p>(
         &mut self,
-        function: &FunctionProto,
-        node: &NodeProto,
+        function: &'p FunctionProto,
+        node: &'p NodeProto,
         scope: &Scope<'_>,
-    ) -> Result<HashMap<String, Attr>> {
+    ) -> Result<HashMap<String, Attr<'p>>> {
         let known = |attribute: &&AttributeProto| {
             let name = attribute.name();
             function.attribute.iter().any(|known| known == name)

@@ -1,5 +1,6 @@
 //! One node at a time: names to values, the row and its signature, lowering.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -299,7 +300,7 @@ impl<'m> Importer<'m> {
         opset: u32,
         node: &NodeProto,
         inputs: &[Option<Item>],
-        attributes: &HashMap<String, Attr>,
+        attributes: &HashMap<String, Attr<'_>>,
         scope: &Scope<'_>,
     ) -> Result<Vec<Binding>> {
         check_inputs(row, inputs, b)?;
@@ -363,7 +364,7 @@ impl<'m> Importer<'m> {
         &mut self,
         attributes: impl Iterator<Item = &'p AttributeProto>,
         scope: &Scope<'_>,
-    ) -> Result<HashMap<String, Attr>> {
+    ) -> Result<HashMap<String, Attr<'p>>> {
         let mut values = HashMap::new();
         for attribute in attributes {
             let name = attribute.name();
@@ -384,7 +385,7 @@ impl<'m> Importer<'m> {
         Ok(values)
     }
 
-    fn attribute(&mut self, attribute: &AttributeProto, scope: &Scope<'_>) -> Result<Attr> {
+    fn attribute<'p>(&mut self, attribute: &'p AttributeProto, scope: &Scope<'_>) -> Result<Attr<'p>> {
         let missing = || {
             let message = format!("attribute {} has no value", attribute.name());
             Error::malformed(Stage::Import, message)
@@ -395,11 +396,9 @@ impl<'m> Importer<'m> {
             AttrKind::Int => Attr::Int(attribute.i()),
             AttrKind::Float => Attr::Float(attribute.f()),
             AttrKind::Str => Attr::Str(attr::text(attribute, attribute.s())?),
-            AttrKind::Ints => Attr::Ints(attribute.ints.clone()),
-            AttrKind::Floats => Attr::Floats(attribute.floats.clone()),
-            AttrKind::Strs => Attr::Strs(
-                attribute.strings.iter().map(|bytes| attr::text(attribute, bytes)).collect::<Result<_>>()?,
-            ),
+            AttrKind::Ints => Attr::Ints(Cow::Borrowed(&attribute.ints)),
+            AttrKind::Floats => Attr::Floats(Cow::Borrowed(&attribute.floats)),
+            AttrKind::Strs => Attr::Strs(attr::texts(attribute)?),
             AttrKind::Tensor => {
                 let tensor = attribute.t.as_ref().ok_or_else(missing)?;
                 Attr::Tensor(self.dense(tensor).map_err(in_attribute)?)

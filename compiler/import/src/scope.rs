@@ -43,7 +43,7 @@ pub(crate) struct Env {
     /// Opset versions; `ai.onnx` is the empty domain.
     pub opsets: Opsets,
     /// Values of the function's attributes; `None` outside functions, where none may be referred to.
-    pub attributes: Option<HashMap<String, Attr>>,
+    pub attributes: Option<HashMap<String, Attr<'static>>>,
 }
 
 /// The names of one graph or function body.

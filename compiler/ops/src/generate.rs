@@ -345,14 +345,14 @@ mod tests {
 
     #[test]
     fn constants_of_every_form() {
-        let of = |name: &str, value: Attr| Case::new("Constant", 13).attr(name, value);
+        let of = |name: &str, value: Attr<'static>| Case::new("Constant", 13).attr(name, value);
         of("value", Attr::Tensor(Data::from_slice(&[2], &[1u8, 2]))).gives(0, &[2], &[1., 2.]);
         of("value_int", Attr::Int(-3)).gives(0, &[], &[-3.]);
-        of("value_ints", Attr::Ints(vec![4, 5])).gives(0, &[2], &[4., 5.]);
+        of("value_ints", Attr::Ints(vec![4, 5].into())).gives(0, &[2], &[4., 5.]);
         of("value_float", Attr::Float(0.5)).gives(0, &[], &[0.5]);
-        of("value_floats", Attr::Floats(vec![0.5])).gives(0, &[1], &[0.5]);
+        of("value_floats", Attr::Floats(vec![0.5].into())).gives(0, &[1], &[0.5]);
         of("value_string", Attr::Str("ä".into())).gives_texts(0, &[], &["ä"]);
-        of("value_strings", Attr::Strs(vec!["a".into(), String::new()])).gives_texts(0, &[2], &["a", ""]);
+        of("value_strings", Attr::Strs(vec!["a".into(), String::new()].into())).gives_texts(0, &[2], &["a", ""]);
         // A sparse tensor is dense once it is decoded.
         for opset in [11, 13, 25] {
             let sparse = Attr::Tensor(Data::from_slice(&[2], &[0f32, 3.]));

@@ -4,8 +4,11 @@
 //! are those of the primitives, inferred as they are emitted. Adding an operator touches one family file.
 //! Opset selection is data: the row with the greatest `since` not above the imported version.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+
+use bytes::Bytes;
 
 use onnxc_ir::build::Builder;
 use onnxc_ir::build::unknown_count;
@@ -271,9 +274,47 @@ impl AttrDefault {
     }
 }
 
-/// An attribute's value on a node, decoded.
+/// The texts of an attribute, where the message has them: models with millions of texts have copies of none.
 #[derive(Clone, Debug)]
-pub enum Attr {
+pub struct Texts<'m>(Cow<'m, [Bytes]>);
+
+impl<'m> Texts<'m> {
+    /// `None` where one is not UTF-8.
+    pub fn new(texts: impl Into<Cow<'m, [Bytes]>>) -> Option<Texts<'m>> {
+        let texts = texts.into();
+        texts.iter().all(|text| std::str::from_utf8(text).is_ok()).then_some(Texts(texts))
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn get(&self, at: usize) -> Option<&str> {
+        self.0.get(at).map(|text| Texts::text(text))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|text| Texts::text(text))
+    }
+
+    fn text(bytes: &[u8]) -> &str {
+        std::str::from_utf8(bytes).expect("texts are checked when they are taken")
+    }
+}
+
+impl From<Vec<String>> for Texts<'_> {
+    fn from(texts: Vec<String>) -> Self {
+        Texts(Cow::Owned(texts.into_iter().map(Bytes::from).collect()))
+    }
+}
+
+/// An attribute's value on a node, decoded. Lists are those of the message `'m`, or their own.
+#[derive(Clone, Debug)]
+pub enum Attr<'m> {
     Int(i64),
     Float(f32),
     Str(String),
@@ -281,16 +322,32 @@ pub enum Attr {
     Tensor(Tensor),
     /// A body of control flow, with what it sees of the graphs around it.
     Graph(Arc<Subgraph>),
-    Ints(Vec<i64>),
-    Floats(Vec<f32>),
-    Strs(Vec<String>),
+    Ints(Cow<'m, [i64]>),
+    Floats(Cow<'m, [f32]>),
+    Strs(Texts<'m>),
     /// The type of an optional's element.
     Type(ItemType),
     /// A kind that no row reads as a value.
     Other(AttrKind),
 }
 
-impl Attr {
+impl Attr<'_> {
+    /// The value with lists of its own.
+    pub fn into_owned(self) -> Attr<'static> {
+        match self {
+            Attr::Int(value) => Attr::Int(value),
+            Attr::Float(value) => Attr::Float(value),
+            Attr::Str(text) => Attr::Str(text),
+            Attr::Tensor(tensor) => Attr::Tensor(tensor),
+            Attr::Graph(body) => Attr::Graph(body),
+            Attr::Ints(values) => Attr::Ints(Cow::Owned(values.into_owned())),
+            Attr::Floats(values) => Attr::Floats(Cow::Owned(values.into_owned())),
+            Attr::Strs(Texts(texts)) => Attr::Strs(Texts(Cow::Owned(texts.into_owned()))),
+            Attr::Type(ty) => Attr::Type(ty),
+            Attr::Other(kind) => Attr::Other(kind),
+        }
+    }
+
     pub fn kind(&self) -> AttrKind {
         match self {
             Attr::Int(_) => AttrKind::Int,
@@ -495,7 +552,7 @@ pub struct NodeCx<'a, 'g> {
     pub compounds: BTreeMap<usize, Item>,
     /// See [`NodeCx::give`].
     pub given: Vec<Item>,
-    pub attributes: &'a HashMap<String, Attr>,
+    pub attributes: &'a HashMap<String, Attr<'a>>,
     /// Number of outputs the node lists. An empty name is an output that nothing uses, and counts; trailing optional outputs may
     /// be missing.
     pub outputs: usize,
@@ -512,7 +569,7 @@ pub struct NodeCx<'a, 'g> {
     pub tolerated: Vec<(Rule, String)>,
 }
 
-impl<'g> NodeCx<'_, 'g> {
+impl<'a, 'g> NodeCx<'a, 'g> {
     /// Checks the shapes of the inputs, then lowers the node: one value per output.
     pub fn lower(&mut self) -> Result<Vec<Item>> {
         self.name_operands();
@@ -640,16 +697,31 @@ impl<'g> NodeCx<'_, 'g> {
     /// An ints attribute, its default, or `None` where it is optional and absent.
     pub fn ints(&self, name: &str) -> Result<Option<Vec<i64>>> {
         match (self.attributes.get(name), self.default(name)) {
-            (Some(Attr::Ints(values)), _) => Ok(Some(values.clone())),
+            (Some(Attr::Ints(values)), _) => Ok(Some(values.to_vec())),
             (None, AttrDefault::Ints(values)) => Ok(Some(values.to_vec())),
             (None, AttrDefault::Optional(AttrKind::Ints)) => Ok(None),
             _ => self.missing(name),
         }
     }
 
-    pub fn floats(&self, name: &str) -> Result<Option<Vec<f32>>> {
+    /// [`NodeCx::ints`] where the model has them, for lists that may be long.
+    pub fn long_ints(&self, name: &str) -> Result<Option<&'a [i64]>> {
         match (self.attributes.get(name), self.default(name)) {
-            (Some(Attr::Floats(values)), _) => Ok(Some(values.clone())),
+            (Some(Attr::Ints(values)), _) => Ok(Some(values)),
+            (None, AttrDefault::Ints(values)) => Ok(Some(values)),
+            (None, AttrDefault::Optional(AttrKind::Ints)) => Ok(None),
+            _ => self.missing(name),
+        }
+    }
+
+    pub fn floats(&self, name: &str) -> Result<Option<Vec<f32>>> {
+        Ok(self.long_floats(name)?.map(<[f32]>::to_vec))
+    }
+
+    /// [`NodeCx::floats`] where the model has them, for lists that may be long.
+    pub fn long_floats(&self, name: &str) -> Result<Option<&'a [f32]>> {
+        match (self.attributes.get(name), self.default(name)) {
+            (Some(Attr::Floats(values)), _) => Ok(Some(values)),
             (None, AttrDefault::Optional(AttrKind::Floats)) => Ok(None),
             _ => self.missing(name),
         }
@@ -657,10 +729,19 @@ impl<'g> NodeCx<'_, 'g> {
 
     pub fn strs(&self, name: &str) -> Result<Option<Vec<String>>> {
         match (self.attributes.get(name), self.default(name)) {
-            (Some(Attr::Strs(values)), _) => Ok(Some(values.clone())),
+            (Some(Attr::Strs(texts)), _) => Ok(Some(texts.iter().map(str::to_string).collect())),
             (None, AttrDefault::Strs(values)) => {
                 Ok(Some(values.iter().map(|&text| text.to_string()).collect()))
             }
+            (None, AttrDefault::Optional(AttrKind::Strs)) => Ok(None),
+            _ => self.missing(name),
+        }
+    }
+
+    /// [`NodeCx::strs`] where the model has them, for lists that may be long; those of the model alone, no defaults.
+    pub fn long_strs(&self, name: &str) -> Result<Option<&'a Texts<'a>>> {
+        match (self.attributes.get(name), self.default(name)) {
+            (Some(Attr::Strs(texts)), _) => Ok(Some(texts)),
             (None, AttrDefault::Optional(AttrKind::Strs)) => Ok(None),
             _ => self.missing(name),
         }

@@ -16,7 +16,7 @@ pub struct Case {
     domain: &'static str,
     name: &'static str,
     opset: u32,
-    attributes: HashMap<String, Attr>,
+    attributes: HashMap<String, Attr<'static>>,
     inputs: Vec<Option<Operand>>,
     outputs: usize,
     rank: Option<usize>,
@@ -58,7 +58,7 @@ impl Case {
         Case { opset, ..self }
     }
 
-    pub fn attr(mut self, name: &str, value: Attr) -> Case {
+    pub fn attr(mut self, name: &str, value: Attr<'static>) -> Case {
         self.attributes.insert(name.to_string(), value);
         self
     }
@@ -81,15 +81,15 @@ impl Case {
     }
 
     pub fn ints(self, name: &str, values: &[i64]) -> Case {
-        self.attr(name, Attr::Ints(values.to_vec()))
+        self.attr(name, Attr::Ints(values.to_vec().into()))
     }
 
     pub fn floats(self, name: &str, values: &[f32]) -> Case {
-        self.attr(name, Attr::Floats(values.to_vec()))
+        self.attr(name, Attr::Floats(values.to_vec().into()))
     }
 
     pub fn strs(self, name: &str, values: &[&str]) -> Case {
-        self.attr(name, Attr::Strs(values.iter().map(|text| text.to_string()).collect()))
+        self.attr(name, Attr::Strs(values.iter().map(|text| text.to_string()).collect::<Vec<_>>().into()))
     }
 
     /// An operand known only at run time.

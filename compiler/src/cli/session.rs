@@ -244,7 +244,8 @@ impl Session {
         options: &Options,
         observer: &mut dyn Observer,
     ) -> std::result::Result<Compiled, Problems> {
-        let compiled = crate::compile(self.source.file.bytes(), &self.source.external, options, observer);
+        let mut observer = Releasing { file: &self.source.file, observer };
+        let compiled = crate::compile(self.source.file.bytes(), &self.source.external, options, &mut observer);
         self.source.file.release();
         compiled
     }
@@ -484,6 +485,30 @@ impl Progress {
             Some(line) => line.print(text),
             None => note(format_args!("{text}")),
         }
+    }
+}
+
+/// Gives the pages of a model's file back once it is decoded: lists are in the structs then, and weights are read from the file
+/// again, if at all.
+struct Releasing<'s> {
+    file: &'s Mapped,
+    observer: &'s mut dyn Observer,
+}
+
+impl Observer for Releasing<'_> {
+    fn pass(&mut self, name: &str, graph: &Graph, time: Duration) {
+        self.observer.pass(name, graph, time);
+    }
+
+    fn stage(&mut self, name: &str, time: Duration) {
+        self.observer.stage(name, time);
+        if name == "decode" {
+            self.file.release();
+        }
+    }
+
+    fn counter(&self) -> Arc<Counter> {
+        self.observer.counter()
     }
 }
 

@@ -3,10 +3,10 @@
 //! Every comparison of a feature with a number asks whether it lies in an interval of floats, so that one primitive,
 //! [`Op::Leaves`], does for all kinds of trees. NaN lies in no interval; where it must take the first branch, the complement is asked for.
 
-use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 use super::masks::Masks;
-use super::steps::{Columns, Next, TreeStep, steps};
+use super::steps::{Columns, Next, steps};
 use super::walk::Walk;
 use onnxc_ir::graph::{Op, Tensor as Data, Trees, trees};
 use onnxc_ops::row::*;
@@ -21,29 +21,149 @@ pub(super) enum Test {
     Above(f64),
     Equal(f64),
     NotEqual(f64),
-    Member(Vec<f64>),
+    /// Boxed twice, for branches to be small: there are millions, and few with sets.
+    #[expect(clippy::box_collection, reason = "a box of a slice is twice as large")]
+    Member(Box<Vec<f64>>),
 }
 
+/// The number of a node among its kind; lists of nodes have fewer than [`MAX_NODES`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum NodePlace {
-    Branch(usize),
-    Leaf(usize),
+    Branch(u32),
+    Leaf(u32),
+}
+
+/// A [`NodePlace`] in half of its bytes: below [`MAX_NODES`] a leaf has the top bit.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Packed(u32);
+
+impl Packed {
+    const LEAF: u32 = 1 << 31;
+
+    pub(super) fn get(self) -> NodePlace {
+        match self.0 & Packed::LEAF {
+            0 => NodePlace::Branch(self.0),
+            _ => NodePlace::Leaf(self.0 & !Packed::LEAF),
+        }
+    }
+}
+
+impl From<NodePlace> for Packed {
+    fn from(place: NodePlace) -> Packed {
+        match place {
+            NodePlace::Branch(at) => Packed(at),
+            NodePlace::Leaf(at) => Packed(at | Packed::LEAF),
+        }
+    }
+}
+
+impl std::fmt::Debug for Packed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.get().fmt(f)
+    }
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Branch {
-    pub feature: usize,
+    pub feature: u32,
     pub test: Test,
     /// Whether NaN passes the test.
     pub nan_passes: bool,
-    pub pass: NodePlace,
-    pub fail: NodePlace,
+    pub pass: Packed,
+    pub fail: Packed,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Vote {
-    pub target: usize,
+    pub target: u32,
     pub weight: f64,
+}
+
+/// The votes of each leaf, in one list.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub(super) struct Ballots {
+    votes: Vec<Vote>,
+    /// Where those of each leaf end.
+    ends: Vec<u32>,
+}
+
+impl Ballots {
+    /// Ballots of `count` leaves. `of` gives the leaf and the vote of each number below `votes`; those of a leaf keep their order.
+    pub(super) fn collect(
+        count: usize,
+        votes: usize,
+        mut of: impl FnMut(usize) -> Result<(u32, Vote)>,
+    ) -> Result<Ballots> {
+        let mut ends = vec![0; count];
+        let none = Vote { target: 0, weight: 0.0 };
+        let mut sorted = vec![none; votes];
+        for at in 0..votes {
+            ends[of(at)?.0 as usize] += 1;
+        }
+        let mut start = 0;
+        for end in &mut ends {
+            (*end, start) = (start, start + *end);
+        }
+        for at in 0..votes {
+            let (leaf, vote) = of(at)?;
+            let place = &mut ends[leaf as usize];
+            sorted[*place as usize] = vote;
+            *place += 1;
+        }
+        Ok(Ballots { votes: sorted, ends })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn of(&self, leaf: usize) -> &[Vote] {
+        let start = leaf.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.votes[start as usize..self.ends[leaf] as usize]
+    }
+
+    pub(super) fn each(&self) -> impl Iterator<Item = &[Vote]> {
+        (0..self.len()).map(|leaf| self.of(leaf))
+    }
+
+    pub(super) fn votes(&self) -> &[Vote] {
+        &self.votes
+    }
+
+    pub(super) fn push(&mut self, votes: &[Vote]) {
+        self.votes.extend_from_slice(votes);
+        self.ends.push(self.votes.len() as u32);
+    }
+}
+
+/// The numbers of a list's elements by what they are, without copies of the elements.
+struct Numbers {
+    /// A number and one, or 0.
+    slots: Vec<u32>,
+    state: RandomState,
+}
+
+impl Numbers {
+    /// Room for numbers below `count`.
+    fn new(count: usize) -> Numbers {
+        Numbers { slots: vec![0; (count + count / 2 + 1).next_power_of_two()], state: RandomState::new() }
+    }
+
+    /// The number that is `same` as what has this content, else `new`, which is from now on.
+    fn find(&mut self, content: impl std::hash::Hash, new: usize, same: impl Fn(usize) -> bool) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut at = self.state.hash_one(content) as usize & mask;
+        loop {
+            match self.slots[at] {
+                0 => {
+                    self.slots[at] = new as u32 + 1;
+                    return new;
+                }
+                number if same(number as usize - 1) => return number as usize - 1,
+                _ => at = (at + 1) & mask,
+            }
+        }
+    }
 }
 
 /// How the votes of the trees for a target become one number.
@@ -59,11 +179,12 @@ pub(super) enum Aggregate {
 pub(super) struct Forest {
     pub dtype: DType,
     pub branches: Vec<Branch>,
-    /// The votes of each leaf.
-    pub leaves: Vec<Vec<Vote>>,
+    pub leaves: Ballots,
     pub roots: Vec<NodePlace>,
 }
 
+/// Nodes, leaves and votes that a forest has fewer of: their numbers are of 32 bits.
+pub(super) const MAX_NODES: usize = 1 << 31;
 /// Elements that a table of votes has at most.
 const MAX_TABLE: usize = 1 << 26;
 
@@ -136,7 +257,7 @@ impl Test {
 }
 
 /// The numbers of nodes in which one comes after all that follow it.
-fn post_order(branches: &[Branch], roots: &[NodePlace]) -> Result<Vec<usize>> {
+fn post_order(branches: &[Branch], roots: &[NodePlace]) -> Result<Vec<u32>> {
     #[derive(Clone, Copy, PartialEq)]
     enum State {
         New,
@@ -145,27 +266,29 @@ fn post_order(branches: &[Branch], roots: &[NodePlace]) -> Result<Vec<usize>> {
     }
     let mut states = vec![State::New; branches.len()];
     let mut order = Vec::with_capacity(branches.len());
-    let mut stack: Vec<usize> = Vec::new();
+    let mut stack: Vec<u32> = Vec::new();
     for &root in roots {
         if let NodePlace::Branch(root) = root {
             stack.push(root);
         }
         while let Some(&at) = stack.last() {
-            if states[at] != State::New {
+            let state = &mut states[at as usize];
+            if *state != State::New {
                 stack.pop();
-                if states[at] == State::Open {
-                    states[at] = State::Done;
+                if *state == State::Open {
+                    *state = State::Done;
                     order.push(at);
                 }
                 continue;
             }
-            states[at] = State::Open;
-            for place in [branches[at].fail, branches[at].pass] {
-                match place {
-                    NodePlace::Branch(next) if states[next] == State::Open => {
+            *state = State::Open;
+            let branch = &branches[at as usize];
+            for place in [branch.fail, branch.pass] {
+                match place.get() {
+                    NodePlace::Branch(next) if states[next as usize] == State::Open => {
                         return malformed(format!("node {next} of the trees follows itself"));
                     }
-                    NodePlace::Branch(next) if states[next] == State::New => stack.push(next),
+                    NodePlace::Branch(next) if states[next as usize] == State::New => stack.push(next),
                     _ => {}
                 }
             }
@@ -174,16 +297,10 @@ fn post_order(branches: &[Branch], roots: &[NodePlace]) -> Result<Vec<usize>> {
     Ok(order)
 }
 
-/// What a place is: equal places are one.
-#[derive(PartialEq, Eq, Hash)]
-enum Content {
-    Leaf(Vec<(usize, u64)>),
-    Branch { feature: usize, kind: u8, bounds: Vec<u64>, nan_passes: bool, pass: NodePlace, fail: NodePlace },
-}
-
-impl Content {
-    fn of(branch: &Branch) -> Content {
-        let (kind, bounds) = match &branch.test {
+impl Branch {
+    /// The kind of the test, and its bounds.
+    fn asks(&self) -> (u8, &[f64]) {
+        match &self.test {
             Test::AtMost(bound) => (0, std::slice::from_ref(bound)),
             Test::Below(bound) => (1, std::slice::from_ref(bound)),
             Test::AtLeast(bound) => (2, std::slice::from_ref(bound)),
@@ -191,10 +308,25 @@ impl Content {
             Test::Equal(bound) => (4, std::slice::from_ref(bound)),
             Test::NotEqual(bound) => (5, std::slice::from_ref(bound)),
             Test::Member(bounds) => (6, bounds.as_slice()),
-        };
-        let bounds = bounds.iter().map(|bound| bound.to_bits()).collect();
-        let Branch { feature, nan_passes, pass, fail, .. } = *branch;
-        Content::Branch { feature, kind, bounds, nan_passes, pass, fail }
+        }
+    }
+
+    /// Equal branches are one: by bits, as numbers of either sign of zero differ.
+    fn is(&self, other: &Branch) -> bool {
+        let ((kind, bounds), (other_kind, others)) = (self.asks(), other.asks());
+        let of = |branch: &Branch| (branch.feature, branch.nan_passes, branch.pass, branch.fail);
+        let bits = |bound: &f64| bound.to_bits();
+        of(self) == of(other)
+            && kind == other_kind
+            && bounds.iter().map(bits).eq(others.iter().map(bits))
+    }
+}
+
+impl Hash for Branch {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let (kind, bounds) = self.asks();
+        (self.feature, self.nan_passes, self.pass, self.fail, kind).hash(state);
+        bounds.iter().for_each(|bound| bound.to_bits().hash(state));
     }
 }
 
@@ -210,57 +342,70 @@ fn members(test: &Test) -> Option<&[f64]> {
 impl Forest {
     /// The forest with equal parts of trees as one, and with sets in place of chains of equalities, as which exporters write them.
     /// Its branches come after those that follow them.
-    fn simplified(&self) -> Result<Forest> {
-        let mut known: HashMap<Content, NodePlace> = HashMap::new();
-        let mut simple = Forest { dtype: self.dtype, branches: vec![], leaves: vec![], roots: vec![] };
-        let mut places: Vec<NodePlace> = vec![NodePlace::Leaf(0); self.branches.len()];
-        let leaves: Vec<NodePlace> = self
-            .leaves
-            .iter()
-            .map(|votes| {
-                let content = votes.iter().map(|vote| (vote.target, vote.weight.to_bits())).collect();
-                *known.entry(Content::Leaf(content)).or_insert_with(|| {
-                    simple.leaves.push(votes.clone());
-                    NodePlace::Leaf(simple.leaves.len() - 1)
-                })
-            })
-            .collect();
-        let new = |places: &[NodePlace], place: NodePlace| match place {
-            NodePlace::Branch(at) => places[at],
-            NodePlace::Leaf(at) => leaves[at],
+    fn simplified(mut self) -> Result<Forest> {
+        let mut simple =
+            Forest { dtype: self.dtype, branches: vec![], leaves: Ballots::default(), roots: vec![] };
+        // Taken, for what it held to be gone before there are more branches.
+        let leaves = simple.leaves_of(std::mem::take(&mut self.leaves));
+        let mut known = Numbers::new(self.branches.len());
+        let mut places: Vec<Packed> = vec![NodePlace::Leaf(0).into(); self.branches.len()];
+        let new = |places: &[Packed], place: NodePlace| match place {
+            NodePlace::Branch(at) => places[at as usize],
+            NodePlace::Leaf(at) => NodePlace::Leaf(leaves[at as usize]).into(),
         };
         for at in post_order(&self.branches, &self.roots)? {
-            let old = &self.branches[at];
-            let mut branch =
-                Branch { pass: new(&places, old.pass), fail: new(&places, old.fail), ..old.clone() };
-            if let NodePlace::Branch(next) = branch.fail
-                && let next = &simple.branches[next]
+            let old = &self.branches[at as usize];
+            let (pass, fail) = (new(&places, old.pass.get()), new(&places, old.fail.get()));
+            let mut branch = Branch { pass, fail, ..old.clone() };
+            if let NodePlace::Branch(next) = fail.get()
+                && let next = &simple.branches[next as usize]
                 && (next.feature, next.nan_passes, next.pass)
                     == (branch.feature, branch.nan_passes, branch.pass)
                 && let (Some(some), Some(others)) = (members(&branch.test), members(&next.test))
             {
-                (branch.test, branch.fail) = (Test::Member([some, others].concat()), next.fail);
+                (branch.test, branch.fail) = (Test::Member([some, others].concat().into()), next.fail);
             }
-            places[at] = match branch.pass == branch.fail {
+            places[at as usize] = match branch.pass == branch.fail {
                 true => branch.pass,
-                false => *known.entry(Content::of(&branch)).or_insert_with(|| {
-                    simple.branches.push(branch);
-                    NodePlace::Branch(simple.branches.len() - 1)
-                }),
+                false => {
+                    let count = simple.branches.len();
+                    let number = known.find(&branch, count, |other| simple.branches[other].is(&branch));
+                    if number == count {
+                        simple.branches.push(branch);
+                    }
+                    NodePlace::Branch(number as u32).into()
+                }
             };
         }
-        simple.roots = self.roots.iter().map(|&root| new(&places, root)).collect();
+        simple.roots = self.roots.iter().map(|&root| new(&places, root).get()).collect();
         Ok(simple)
+    }
+
+    /// Adds these leaves, equal ones as one; gives the number of each.
+    fn leaves_of(&mut self, leaves: Ballots) -> Vec<u32> {
+        let mut known = Numbers::new(leaves.len());
+        let bits = |vote: &Vote| (vote.target, vote.weight.to_bits());
+        let add = |votes: &[Vote]| {
+            let content: Vec<(u32, u64)> = votes.iter().map(bits).collect();
+            let same = |other: usize| self.leaves.of(other).iter().map(bits).eq(content.iter().copied());
+            let count = self.leaves.len();
+            let number = known.find(&content, count, same);
+            if number == count {
+                self.leaves.push(votes);
+            }
+            number as u32
+        };
+        leaves.each().map(add).collect()
     }
 
     /// The votes of all trees for each row of the node's first input, `[n, f]`: `[n, targets]` in the forest's type.
     pub(super) fn scores(
-        &self,
+        self,
         cx: &mut NodeCx<'_, '_>,
         targets: usize,
         aggregate: Aggregate,
     ) -> Result<ValueId> {
-        if let Some(vote) = self.leaves.iter().flatten().find(|vote| vote.target >= targets) {
+        if let Some(vote) = self.leaves.votes().iter().find(|vote| vote.target as usize >= targets) {
             return malformed(format!("a leaf votes for target {} of {targets}", vote.target));
         }
         if self.roots.is_empty() {
@@ -270,17 +415,18 @@ impl Forest {
         let x = cx.b.cast(x, self.dtype)?;
         let simple = self.simplified()?;
         let order = post_order(&simple.branches, &simple.roots)?;
-        simple.sum(cx, x, targets, aggregate, &order)
+        simple.sum(cx, x, targets, aggregate, order)
     }
 
     fn sum(
-        &self,
+        mut self,
         cx: &mut NodeCx<'_, '_>,
         x: ValueId,
         targets: usize,
         aggregate: Aggregate,
-        order: &[usize],
+        order: Vec<u32>,
     ) -> Result<ValueId> {
+        let (dtype, trees) = (self.dtype, self.roots.len());
         let rows = cx.b.shape(x)[0].clone();
         let function = match aggregate {
             Aggregate::Sum | Aggregate::Average => ReduceFn::Sum,
@@ -288,46 +434,48 @@ impl Forest {
             Aggregate::Max => ReduceFn::Max,
         };
         // Trees that vote for one target each, with equal numbers of trees per target, are added up target by target.
-        let single = self.targets_of_trees(order).filter(|of| {
+        let single = self.targets_of_trees(&order).filter(|of| {
             let mut counts = vec![0; targets];
-            of.iter().for_each(|&target| counts[target] += 1);
+            of.iter().for_each(|&target| counts[target as usize] += 1);
             counts.iter().all(|&count| count == counts[0])
         });
+        if single.is_none() && self.leaves.len().saturating_mul(targets) > MAX_TABLE {
+            let count = self.leaves.len();
+            return unsupported(format!("a table of {count} leaves by {targets} targets"));
+        }
+        let leaves = std::mem::take(&mut self.leaves);
         let mut scores = match single {
             Some(of) => {
-                let leaves = self.reached(cx, x, order, Some(&of))?;
-                let weights: Vec<f64> =
-                    self.leaves.iter().map(|votes| combined(votes, None, function)).collect();
-                let weights = self.constant(cx, &[weights.len()], &weights);
-                let each = cx.b.emit1(Op::Gather { axis: 0 }, &[weights, leaves])?;
-                let per_target = Dim::from(self.roots.len() / targets);
+                let weights: Vec<f64> = leaves.each().map(|votes| combined(votes, None, function)).collect();
+                drop(leaves);
+                let reached = self.reached(cx, x, order, Some(&of))?;
+                let weights = constant(cx, dtype, &[weights.len()], weights);
+                let each = cx.b.emit1(Op::Gather { axis: 0 }, &[weights, reached])?;
+                let per_target = Dim::from(trees / targets);
                 let each = cx.b.reshape(each, vec![rows.clone(), Dim::from(targets), per_target])?;
                 cx.b.reduce(function, each, &[2])?
             }
             None => {
-                if self.leaves.len().saturating_mul(targets) > MAX_TABLE {
-                    let count = self.leaves.len();
-                    return unsupported(format!("a table of {count} leaves by {targets} targets"));
-                }
-                let leaves = self.reached(cx, x, order, None)?;
-                let weights: Vec<f64> = self
-                    .leaves
-                    .iter()
-                    .flat_map(|votes| (0..targets).map(|target| combined(votes, Some(target), function)))
+                let reached = self.reached(cx, x, order, None)?;
+                let weights: Vec<f64> = leaves
+                    .each()
+                    .flat_map(|votes| {
+                        (0..targets as u32).map(|target| combined(votes, Some(target), function))
+                    })
                     .collect();
-                let weights = self.constant(cx, &[self.leaves.len(), targets], &weights);
-                let each = cx.b.emit1(Op::Gather { axis: 0 }, &[weights, leaves])?;
+                let weights = constant(cx, dtype, &[leaves.len(), targets], weights);
+                let each = cx.b.emit1(Op::Gather { axis: 0 }, &[weights, reached])?;
                 cx.b.reduce(function, each, &[1])?
             }
         };
         scores = cx.b.reshape(scores, vec![rows, Dim::from(targets)])?;
         match aggregate {
             Aggregate::Sum => Ok(scores),
-            Aggregate::Average => cx.b.binary_scalar(BinaryFn::Div, scores, self.roots.len() as f64),
+            Aggregate::Average => cx.b.binary_scalar(BinaryFn::Div, scores, trees as f64),
             Aggregate::Min | Aggregate::Max => {
                 // What no leaf votes for is 0.
                 let none = combined(&[], None, function);
-                let (none, zero) = (cx.b.scalar(self.dtype, none), cx.b.scalar(self.dtype, 0.0));
+                let (none, zero) = (cx.b.scalar(dtype, none), cx.b.scalar(dtype, 0.0));
                 let is_none = cx.b.compare(CompareFn::Eq, scores, none)?;
                 cx.b.select(is_none, zero, scores)
             }
@@ -336,113 +484,123 @@ impl Forest {
 
     /// The leaf that each row reaches in each tree; the trees `of` each target side by side, if these are given.
     fn reached(
-        &self,
+        self,
         cx: &mut NodeCx<'_, '_>,
         x: ValueId,
-        order: &[usize],
-        of: Option<&[usize]>,
+        order: Vec<u32>,
+        of: Option<&[u32]>,
     ) -> Result<ValueId> {
-        let (steps, roots, columns) = steps(self, order);
+        let (steps, roots, columns) = steps(&self, &order);
+        let dtype = self.dtype;
+        drop((self, order));
         let levels = Walk::levels(&steps, &roots);
-        // Trees that are walked side by side take the steps of the deepest one.
+        // Trees of like depths are walked side by side.
         let mut trees: Vec<usize> = (0..roots.len()).collect();
         trees.sort_by_key(|&tree| (of.map(|of| of[tree]), levels[tree]));
         let roots: Vec<Next> = trees.iter().map(|&tree| roots[tree]).collect();
-        let levels: Vec<i32> = trees.iter().map(|&tree| levels[tree]).collect();
-        let walk = Walk::of(&steps, &roots, &levels, &columns);
-        self.emit(cx, x, (&steps, &roots), &walk, &columns)
-    }
-
-    fn emit(
-        &self,
-        cx: &mut NodeCx<'_, '_>,
-        x: ValueId,
-        (steps, roots): (&[TreeStep], &[Next]),
-        walk: &Walk,
-        columns: &Columns,
-    ) -> Result<ValueId> {
-        let count = walk.levels.iter().map(|&levels| levels as usize).sum();
+        let levels = Walk::taken(&trees.iter().map(|&tree| levels[tree]).collect::<Vec<_>>());
         // One row at a time is walked.
         let several = cx.b.shape(x)[0].as_const().is_none_or(|rows| rows > 1);
-        let masks = match several && self.dtype == DType::F32 {
-            true => Masks::of(steps, columns, roots),
+        let masks = match several && dtype == DType::F32 {
+            true => Masks::of(&steps, &columns, &roots),
             false => None,
         };
+        // Before there is a walk: of millions of nodes, masks that do not pay take as much memory.
         let masks = masks.filter(|masks| {
             Leaves::may_pay(&tuning::Forest {
                 trees: roots.len() as u64,
-                steps: count as u64,
+                steps: count(&levels) as u64,
                 tests: masks.places.len() as u64,
                 intervals: masks.intervals,
                 columns: columns.count() as u64,
             })
         });
-        let list =
-            |cx: &mut NodeCx<'_, '_>, list: &[i32]| cx.b.constant(Data::from_slice(&[list.len()], list));
-        let bounds = |cx: &mut NodeCx<'_, '_>, list: &[f64]| self.constant(cx, &[list.len()], list);
-        let operands = trees::Operands {
-            x,
-            columns: list(cx, &columns.features()),
-            limits: list(cx, &columns.limits()),
-            roots: list(cx, &walk.roots),
-            levels: list(cx, &walk.levels),
-            leaves: list(cx, &walk.leaves),
-            places: list(cx, &walk.places),
-            next: list(cx, &walk.next),
-            lows: bounds(cx, &walk.lows),
-            highs: walk.highs.as_ref().map(|highs| bounds(cx, highs)),
-            starts: walk.starts.as_ref().map(|starts| list(cx, starts)),
-            masks: masks.as_ref().map(|masks| trees::Masks {
-                trees: list(cx, &masks.trees),
-                words: list(cx, &masks.words),
-                bases: list(cx, &masks.bases),
-                order: list(cx, &masks.order),
-                places: list(cx, &masks.places),
-                bits: list(cx, &masks.bits),
-                lows: bounds(cx, &masks.lows),
-                highs: masks.intervals.then(|| bounds(cx, &masks.highs)),
-            }),
-        };
-        let trees = Trees {
-            features: columns.features().iter().max().map_or(0, |&most| most as usize + 1),
-            steps: count,
-            plain: columns.plain.len(),
-            categories: columns.categories.len(),
-            copied: columns.copied(),
-            two_sided: columns.intervals,
-            masks: masks.map(|masks| masks.intervals),
-        };
-        cx.b.emit1(Op::Leaves(trees), &operands.inputs())
+        let walk = Walk::of(&steps, &roots, levels, &columns);
+        drop(steps);
+        emit(cx, (x, dtype), walk, masks, &columns)
     }
 
     /// The target that each tree votes for, if all leaves of a tree vote for the same one, once.
-    fn targets_of_trees(&self, order: &[usize]) -> Option<Vec<usize>> {
-        let of_leaf = |leaf: usize| match self.leaves[leaf].as_slice() {
+    fn targets_of_trees(&self, order: &[u32]) -> Option<Vec<u32>> {
+        let of_leaf = |leaf: u32| match self.leaves.of(leaf as usize) {
             [vote] => Some(vote.target),
             _ => None,
         };
-        let mut of_branches: Vec<Option<usize>> = vec![None; self.branches.len()];
-        let of = |of_branches: &[Option<usize>], place: NodePlace| match place {
-            NodePlace::Branch(at) => of_branches[at],
+        let mut of_branches: Vec<Option<u32>> = vec![None; self.branches.len()];
+        let of = |of_branches: &[Option<u32>], place: NodePlace| match place {
+            NodePlace::Branch(at) => of_branches[at as usize],
             NodePlace::Leaf(at) => of_leaf(at),
         };
         for &at in order {
-            let branch = &self.branches[at];
-            let (pass, fail) = (of(&of_branches, branch.pass), of(&of_branches, branch.fail));
-            of_branches[at] = pass.filter(|_| pass == fail);
+            let branch = &self.branches[at as usize];
+            let (pass, fail) = (of(&of_branches, branch.pass.get()), of(&of_branches, branch.fail.get()));
+            of_branches[at as usize] = pass.filter(|_| pass == fail);
         }
         self.roots.iter().map(|&root| of(&of_branches, root)).collect()
     }
+}
 
-    /// Numbers in the forest's type.
-    pub(super) fn constant(&self, cx: &mut NodeCx<'_, '_>, shape: &[usize], numbers: &[f64]) -> ValueId {
-        let data = Data::from_slice(shape, numbers);
-        cx.b.constant(onnxc_ir::interp::cast(&data, self.dtype, true))
+fn count(levels: &[i32]) -> usize {
+    levels.iter().map(|&levels| levels as usize).sum()
+}
+
+fn emit(
+    cx: &mut NodeCx<'_, '_>,
+    (x, dtype): (ValueId, DType),
+    walk: Walk,
+    masks: Option<Masks>,
+    columns: &Columns,
+) -> Result<ValueId> {
+    let steps = count(&walk.levels);
+    fn list(cx: &mut NodeCx<'_, '_>, list: Vec<i32>) -> ValueId {
+        cx.b.constant(Data::from_slice(&[list.len()], &list))
     }
+    let bounds = |cx: &mut NodeCx<'_, '_>, list: Vec<f64>| constant(cx, dtype, &[list.len()], list);
+    let masked = masks.as_ref().map(|masks| masks.intervals);
+    let operands = trees::Operands {
+        x,
+        columns: list(cx, columns.features()),
+        limits: list(cx, columns.limits()),
+        roots: list(cx, walk.roots),
+        levels: list(cx, walk.levels),
+        leaves: list(cx, walk.leaves),
+        places: list(cx, walk.places),
+        next: list(cx, walk.next),
+        lows: bounds(cx, walk.lows),
+        highs: walk.highs.map(|highs| bounds(cx, highs)),
+        starts: walk.starts.map(|starts| list(cx, starts)),
+        masks: masks.map(|masks| trees::Masks {
+            trees: list(cx, masks.trees),
+            words: list(cx, masks.words),
+            bases: list(cx, masks.bases),
+            order: list(cx, masks.order),
+            places: list(cx, masks.places),
+            bits: list(cx, masks.bits),
+            lows: bounds(cx, masks.lows),
+            highs: masks.intervals.then(|| bounds(cx, masks.highs)),
+        }),
+    };
+    let trees = Trees {
+        features: columns.features().iter().max().map_or(0, |&most| most as usize + 1),
+        steps,
+        plain: columns.plain.len(),
+        categories: columns.categories.len(),
+        copied: columns.copied(),
+        two_sided: columns.intervals,
+        masks: masked,
+    };
+    cx.b.emit1(Op::Leaves(trees), &operands.inputs())
+}
+
+/// Numbers in the forest's type.
+pub(super) fn constant(cx: &mut NodeCx<'_, '_>, dtype: DType, shape: &[usize], numbers: Vec<f64>) -> ValueId {
+    let data = Data::from_slice(shape, &numbers);
+    drop(numbers);
+    cx.b.constant(onnxc_ir::interp::cast(&data, dtype, true))
 }
 
 /// The votes for a target, or all, as one; without any what changes no other. Sums begin with +0, so that one without votes is +0.
-fn combined(votes: &[Vote], target: Option<usize>, function: ReduceFn) -> f64 {
+fn combined(votes: &[Vote], target: Option<u32>, function: ReduceFn) -> f64 {
     let votes = votes.iter().filter(|vote| target.is_none_or(|target| vote.target == target));
     let weights = votes.map(|vote| vote.weight);
     match function {
@@ -457,16 +615,24 @@ mod tests {
     use super::super::steps::Ask;
     use super::*;
 
+    fn ballots(leaves: &[&[Vote]]) -> Ballots {
+        let mut ballots = Ballots::default();
+        leaves.iter().for_each(|votes| ballots.push(votes));
+        ballots
+    }
+
     /// Whether a value passes, by the steps that a branch becomes.
     fn passes(test: &Test, nan_passes: bool, dtype: DType, value: f64) -> bool {
         let (pass, fail) = (NodePlace::Leaf(0), NodePlace::Leaf(1));
-        let branch = Branch { feature: 0, test: test.clone(), nan_passes, pass, fail };
+        let branch =
+            Branch { feature: 0, test: test.clone(), nan_passes, pass: pass.into(), fail: fail.into() };
         let root = NodePlace::Branch(0);
-        let forest = Forest { dtype, branches: vec![branch], leaves: vec![vec![]; 2], roots: vec![root] };
+        let leaves = ballots(&[&[], &[]]);
+        let forest = Forest { dtype, branches: vec![branch], leaves, roots: vec![root] };
         let (steps, roots, columns) = steps(&forest, &[0]);
         let mut at = roots[0];
         while let Next::Step(step) = at {
-            let step = &steps[step];
+            let step = &steps[step as usize];
             let right = match &step.ask {
                 Ask::Interval(interval) => interval.low <= value && value <= interval.high,
                 Ask::Category(numbers) => numbers.of(columns.category(0, value)),
@@ -502,7 +668,7 @@ mod tests {
                     (Test::Above(bound), |x, bound| x > bound),
                     (Test::Equal(bound), |x, bound| x == bound),
                     (Test::NotEqual(bound), |x, bound| x != bound),
-                    (Test::Member(vec![3.0, bound, -1.0]), |x, bound| x == bound || x == 3.0 || x == -1.0),
+                    (Test::Member(vec![3.0, bound, -1.0].into()), |x, bound| x == bound || x == 3.0 || x == -1.0),
                 ];
                 for (test, wanted) in cases {
                     for &value in &values {
@@ -515,18 +681,21 @@ mod tests {
                 }
             }
         }
-        assert!(!passes(&Test::Member(vec![]), false, DType::F32, 0.0));
-        assert!(passes(&Test::Member(vec![]), true, DType::F32, f64::NAN));
+        assert!(!passes(&Test::Member(vec![].into()), false, DType::F32, 0.0));
+        assert!(passes(&Test::Member(vec![].into()), true, DType::F32, f64::NAN));
     }
 
     /// As exporters write a set: each member is asked for by itself, with a copy of what follows.
     #[test]
     fn chains_of_equalities_with_copies_are_sets() {
-        let vote = |weight| vec![Vote { target: 0, weight }];
-        let ask = |feature, test, pass, fail| Branch { feature, test, nan_passes: false, pass, fail };
+        let vote = |weight| Vote { target: 0, weight };
+        let ask = |feature, test, pass: NodePlace, fail: NodePlace| {
+            let (pass, fail) = (pass.into(), fail.into());
+            Branch { feature, test, nan_passes: false, pass, fail }
+        };
         let (a, b) = (NodePlace::Leaf(0), NodePlace::Leaf(1));
         let other =
-            |at: usize| ask(1, Test::AtMost(0.5), NodePlace::Leaf(2 * at), NodePlace::Leaf(2 * at + 1));
+            |at: u32| ask(1, Test::AtMost(0.5), NodePlace::Leaf(2 * at), NodePlace::Leaf(2 * at + 1));
         let branches = vec![
             ask(0, Test::Equal(3.0), NodePlace::Branch(2), NodePlace::Branch(1)),
             ask(0, Test::Equal(5.0), NodePlace::Branch(3), b),
@@ -534,20 +703,22 @@ mod tests {
             other(1),
             ask(0, Test::Equal(5.0), a, a),
         ];
-        let leaves = vec![vote(1.0), vote(2.0), vote(1.0), vote(2.0)];
+        let leaves = ballots(&[&[vote(1.0)], &[vote(2.0)], &[vote(1.0)], &[vote(2.0)]]);
         let roots = vec![NodePlace::Branch(0), NodePlace::Branch(4)];
         let simple = Forest { dtype: DType::F32, branches, leaves, roots }.simplified().unwrap();
-        let set = ask(0, Test::Member(vec![3.0, 5.0]), NodePlace::Branch(0), b);
+        let set = ask(0, Test::Member(vec![3.0, 5.0].into()), NodePlace::Branch(0), b);
         assert_eq!(simple.branches[simple.branches.len() - 1], set);
         let NodePlace::Branch(root) = simple.roots[0] else { panic!("{:?}", simple.roots) };
-        assert_eq!((&simple.branches[root], simple.roots[1]), (&set, a));
-        assert_eq!(simple.leaves, [vote(1.0), vote(2.0)]);
+        assert_eq!((&simple.branches[root as usize], simple.roots[1]), (&set, a));
+        assert_eq!(simple.leaves, ballots(&[&[vote(1.0)], &[vote(2.0)]]));
     }
 
     #[test]
     fn a_node_that_follows_itself_is_found() {
-        let branch =
-            |pass, fail| Branch { feature: 0, test: Test::AtMost(0.0), nan_passes: false, pass, fail };
+        let branch = |pass: NodePlace, fail: NodePlace| {
+            let (pass, fail) = (pass.into(), fail.into());
+            Branch { feature: 0, test: Test::AtMost(0.0), nan_passes: false, pass, fail }
+        };
         let leaf = NodePlace::Leaf(0);
         let shared = [
             branch(NodePlace::Branch(1), NodePlace::Branch(2)),

@@ -78,7 +78,7 @@ fn walk(
     steps: &[TreeStep],
     columns: &Columns,
     at: Next,
-    leaves: &mut Vec<usize>,
+    leaves: &mut Vec<u32>,
     clears: &mut Vec<Clear>,
 ) -> Option<()> {
     let step = match at {
@@ -86,7 +86,7 @@ fn walk(
             leaves.push(leaf);
             return (leaves.len() <= MAX_LEAVES).then_some(());
         }
-        Next::Step(at) => &steps[at],
+        Next::Step(at) => &steps[at as usize],
     };
     let first = leaves.len();
     walk(steps, columns, step.left, leaves, clears)?;

@@ -15,8 +15,8 @@ const MAX_COPIED: usize = 1024;
 pub(super) enum Ask {
     /// To the right where the feature is in the interval, which NaN is not.
     Interval(Interval),
-    /// To the right by the number of a category.
-    Category(Categories),
+    /// To the right by the number of a category. Boxed, for steps to be small.
+    Category(Box<Categories>),
 }
 
 /// Which categories go to the right: those that are listed or, `inverted`, the others; and whether NaN does.
@@ -37,13 +37,13 @@ impl Categories {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Next {
-    Step(usize),
-    Leaf(usize),
+    Step(u32),
+    Leaf(u32),
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct TreeStep {
-    pub feature: usize,
+    pub feature: u32,
     pub ask: Ask,
     pub left: Next,
     pub right: Next,
@@ -54,10 +54,10 @@ pub(super) struct TreeStep {
 pub(super) struct Columns {
     /// Whether steps have bounds from both sides. Else a bound from above is one from below of the feature's opposite.
     pub intervals: bool,
-    pub plain: Vec<usize>,
-    pub opposite: Vec<usize>,
+    pub plain: Vec<u32>,
+    pub opposite: Vec<u32>,
     /// Features and how many categories they have; other numbers count as one more, and NaN as another.
-    pub categories: BTreeMap<usize, usize>,
+    pub categories: BTreeMap<u32, usize>,
 }
 
 fn is_opposite(interval: &Interval) -> bool {
@@ -65,7 +65,7 @@ fn is_opposite(interval: &Interval) -> bool {
 }
 
 impl Columns {
-    fn of(steps: &[TreeStep], categories: BTreeMap<usize, usize>, copied: bool) -> Columns {
+    fn of(steps: &[TreeStep], categories: BTreeMap<u32, usize>, copied: bool) -> Columns {
         let bounds = || {
             steps.iter().filter_map(|step| match step.ask {
                 Ask::Interval(interval) => Some((step.feature, interval)),
@@ -77,7 +77,7 @@ impl Columns {
         let intervals = bounds().any(|(_, interval)| opposite(&interval));
         let of = |opposite: bool| {
             let wanted = bounds().filter(|(_, interval)| opposite == (!intervals && is_opposite(interval)));
-            let features: BTreeSet<usize> = wanted.map(|(feature, _)| feature).collect();
+            let features: BTreeSet<u32> = wanted.map(|(feature, _)| feature).collect();
             features.into_iter().collect()
         };
         let (plain, opposite) = (of(false), of(true));
@@ -102,7 +102,7 @@ impl Columns {
 
     /// The number of a feature's category.
     #[cfg(test)]
-    pub(super) fn category(&self, feature: usize, value: f64) -> usize {
+    pub(super) fn category(&self, feature: u32, value: f64) -> usize {
         let limit = self.categories[&feature];
         if value.is_nan() { limit + 1 } else { category(value).map_or(limit, |number| number.min(limit)) }
     }
@@ -112,13 +112,13 @@ impl Columns {
     }
 
     /// Numbers that the column of a feature's categories has.
-    pub(super) fn entries(&self, feature: usize) -> usize {
+    pub(super) fn entries(&self, feature: u32) -> usize {
         self.categories[&feature] + 2
     }
 
     /// The column that a step compares.
     pub(super) fn place(&self, step: &TreeStep) -> usize {
-        let position = |of: &[usize]| of.binary_search(&step.feature).expect("columns hold every feature");
+        let position = |of: &[u32]| of.binary_search(&step.feature).expect("columns hold every feature");
         match step.ask {
             Ask::Category(_) => {
                 self.plain.len() + self.opposite.len() + self.categories.range(..step.feature).count()
@@ -158,17 +158,21 @@ fn listed(test: &Test) -> Option<(BTreeSet<usize>, bool)> {
 
 /// The steps of a forest's branches, given in an order in which each comes after those that follow it; where each tree begins; and
 /// the columns.
-pub(super) fn steps(forest: &Forest, order: &[usize]) -> (Vec<TreeStep>, Vec<Next>, Columns) {
+pub(super) fn steps(forest: &Forest, order: &[u32]) -> (Vec<TreeStep>, Vec<Next>, Columns) {
     let found = steps_of(forest, order, true);
     // Without a copy of the columns there are no categories.
-    if found.2.count() <= MAX_COPIED || !found.2.copied() { found } else { steps_of(forest, order, false) }
+    if found.2.count() <= MAX_COPIED || !found.2.copied() {
+        return found;
+    }
+    drop(found);
+    steps_of(forest, order, false)
 }
 
-fn steps_of(forest: &Forest, order: &[usize], copied: bool) -> (Vec<TreeStep>, Vec<Next>, Columns) {
+fn steps_of(forest: &Forest, order: &[u32], copied: bool) -> (Vec<TreeStep>, Vec<Next>, Columns) {
     let listed = |test: &Test| listed(test).filter(|_| copied);
-    let mut categories: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut categories: BTreeMap<u32, usize> = BTreeMap::new();
     for &at in order {
-        let branch = &forest.branches[at];
+        let branch = &forest.branches[at as usize];
         if let Some((listed, _)) = listed(&branch.test) {
             let count = categories.entry(branch.feature).or_default();
             *count = listed.last().map_or(0, |&last| last + 1).max(*count);
@@ -177,17 +181,17 @@ fn steps_of(forest: &Forest, order: &[usize], copied: bool) -> (Vec<TreeStep>, V
     let mut steps = Vec::with_capacity(order.len());
     let mut firsts = vec![Next::Leaf(0); forest.branches.len()];
     let next = |firsts: &[Next], place: NodePlace| match place {
-        NodePlace::Branch(at) => firsts[at],
+        NodePlace::Branch(at) => firsts[at as usize],
         NodePlace::Leaf(leaf) => Next::Leaf(leaf),
     };
     for &at in order {
-        let branch = &forest.branches[at];
-        let (pass, fail) = (next(&firsts, branch.pass), next(&firsts, branch.fail));
-        firsts[at] = match listed(&branch.test) {
+        let branch = &forest.branches[at as usize];
+        let (pass, fail) = (next(&firsts, branch.pass.get()), next(&firsts, branch.fail.get()));
+        firsts[at as usize] = match listed(&branch.test) {
             Some((listed, inverted)) => {
                 let nan_index = categories[&branch.feature] + 1;
                 let nan = branch.nan_passes;
-                let ask = Ask::Category(Categories { listed, inverted, nan, nan_index });
+                let ask = Ask::Category(Box::new(Categories { listed, inverted, nan, nan_index }));
                 push(&mut steps, branch, ask, fail, pass)
             }
             None => add(&mut steps, branch, forest.dtype, pass, fail),
@@ -200,7 +204,7 @@ fn steps_of(forest: &Forest, order: &[usize], copied: bool) -> (Vec<TreeStep>, V
 
 fn push(steps: &mut Vec<TreeStep>, branch: &Branch, ask: Ask, left: Next, right: Next) -> Next {
     steps.push(TreeStep { feature: branch.feature, ask, left, right });
-    Next::Step(steps.len() - 1)
+    Next::Step(steps.len() as u32 - 1)
 }
 
 /// Adds what a branch asks, as intervals.

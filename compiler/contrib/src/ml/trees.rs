@@ -1,11 +1,10 @@
 //! Tree ensembles: TreeEnsembleRegressor, TreeEnsembleClassifier and TreeEnsemble.
 
-use std::collections::HashMap;
-
-use super::forest::{Aggregate, Branch, Forest, NodePlace, Test, Vote};
+use super::forest::{self, Aggregate, Ballots, Branch, Forest, NodePlace, Test, Vote};
 use super::scores::Transform;
 use super::{DOMAIN, NUMBERS, class_labels, labels_at};
 use onnxc_ir::graph::Op;
+use onnxc_ops::Texts;
 use onnxc_ops::row::*;
 
 const X: &[&str] = &["X[_, _]"];
@@ -71,16 +70,43 @@ pub const ROWS: &[OpDef] = &[
         &[("T", &[DType::F32, DType::F64, DType::F16])], X, ensemble, "The votes of decision trees for each target") },
 ];
 
+/// Floats where the model has them.
+enum Numbers<'a> {
+    F32(&'a [f32]),
+    F64(Vec<f64>),
+}
+
+impl Numbers<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Numbers::F32(list) => list.len(),
+            Numbers::F64(list) => list.len(),
+        }
+    }
+
+    fn get(&self, at: usize) -> f64 {
+        match self {
+            Numbers::F32(list) => f64::from(list[at]),
+            Numbers::F64(list) => list[at],
+        }
+    }
+
+    fn to_vec(&self) -> Vec<f64> {
+        (0..self.len()).map(|at| self.get(at)).collect()
+    }
+}
+
 /// Numbers of an attribute, or of the one of type tensor that stands for it, and whether those are f64.
-fn numbers(cx: &NodeCx<'_, '_>, name: &str) -> Result<Option<(Vec<f64>, bool)>> {
-    if let Some(floats) = cx.floats(name)?.filter(|floats| !floats.is_empty()) {
-        return Ok(Some((floats.into_iter().map(f64::from).collect(), false)));
+fn numbers<'a>(cx: &NodeCx<'a, '_>, name: &str) -> Result<Option<(Numbers<'a>, bool)>> {
+    if let Some(floats) = cx.long_floats(name)?.filter(|floats| !floats.is_empty()) {
+        return Ok(Some((Numbers::F32(floats), false)));
     }
     let tensor = format!("{name}_as_tensor");
     if !cx.has(&tensor) {
         return Ok(None);
     }
-    cx.tensor(&tensor)?.map(|data| floats(&tensor, &data)).transpose()
+    let of = |(list, wide)| (Numbers::F64(list), wide);
+    cx.tensor(&tensor)?.map(|data| floats(&tensor, &data).map(of)).transpose()
 }
 
 fn floats(name: &str, data: &onnxc_ir::graph::Tensor) -> Result<(Vec<f64>, bool)> {
@@ -90,18 +116,25 @@ fn floats(name: &str, data: &onnxc_ir::graph::Tensor) -> Result<(Vec<f64>, bool)
     }
 }
 
-/// A list with an entry per node (or leaf, or vote).
-fn entries<T>(name: &str, list: Option<Vec<T>>, count: usize) -> Result<Vec<T>> {
-    match list {
-        Some(list) if list.len() == count => Ok(list),
-        Some(list) => malformed(format!("{name} has {} entries, and there are {count} nodes", list.len())),
+/// Fails unless a list has an entry per node (or leaf, or vote).
+fn check_entries(name: &str, entries: Option<usize>, count: usize) -> Result<()> {
+    match entries {
+        Some(_) if count >= forest::MAX_NODES => unsupported(format!("{name} has {count} entries")),
+        Some(entries) if entries == count => Ok(()),
+        Some(entries) => malformed(format!("{name} has {entries} entries, and there are {count} nodes")),
         None => malformed(format!("{name} is not given")),
     }
 }
 
-fn feature(id: i64) -> Result<usize> {
-    match usize::try_from(id) {
-        Ok(feature) if feature < i32::MAX as usize => Ok(feature),
+/// A list with an entry per node (or leaf, or vote).
+fn entries<'a, T>(name: &str, list: Option<&'a [T]>, count: usize) -> Result<&'a [T]> {
+    check_entries(name, list.map(<[T]>::len), count)?;
+    Ok(list.unwrap_or_default())
+}
+
+fn feature(id: i64) -> Result<u32> {
+    match u32::try_from(id) {
+        Ok(feature) if feature < i32::MAX as u32 => Ok(feature),
         _ => malformed(format!("feature {id}: features are counted from 0")),
     }
 }
@@ -118,75 +151,128 @@ fn test(mode: &str, bound: f64) -> Option<Test> {
     })
 }
 
-/// The trees of a regressor or classifier, whose votes are in the attributes that begin with `votes`; and whether any number
-/// is f64.
+/// Where the nodes of trees are in a model's lists, by their trees and numbers.
+struct Nodes<'a> {
+    trees: &'a [i64],
+    ids: &'a [i64],
+    /// Positions in the order of trees and numbers, where that is not the order of the lists.
+    sorted: Option<Vec<u32>>,
+}
+
+impl<'a> Nodes<'a> {
+    fn new(trees: &'a [i64], ids: &'a [i64]) -> Result<Nodes<'a>> {
+        let mut nodes = Nodes { trees, ids, sorted: None };
+        if (1..trees.len()).any(|at| nodes.key(at - 1) >= nodes.key(at)) {
+            let mut sorted: Vec<u32> = (0..trees.len() as u32).collect();
+            sorted.sort_unstable_by_key(|&at| (nodes.key(at as usize), at));
+            let twice = sorted.windows(2).filter(|pair| nodes.key(pair[0] as usize) == nodes.key(pair[1] as usize));
+            if let Some(at) = twice.map(|pair| pair[1] as usize).min() {
+                return malformed(format!("tree {} has two nodes {}", trees[at], ids[at]));
+            }
+            nodes.sorted = Some(sorted);
+        }
+        Ok(nodes)
+    }
+
+    fn key(&self, at: usize) -> (i64, i64) {
+        (self.trees[at], self.ids[at])
+    }
+
+    /// The position of a node. It is looked for first where it is if the nodes from `near` on are numbered one by one.
+    fn find(&self, tree: i64, node: i64, near: usize) -> Result<usize> {
+        let step = self.ids.get(near).and_then(|&id| isize::try_from(node.checked_sub(id)?).ok());
+        let guess = step.and_then(|step| near.checked_add_signed(step)).filter(|&at| at < self.ids.len());
+        if let Some(at) = guess.filter(|&at| self.key(at) == (tree, node)) {
+            return Ok(at);
+        }
+        let found = match &self.sorted {
+            Some(sorted) => sorted
+                .binary_search_by_key(&(tree, node), |&at| self.key(at as usize))
+                .map(|place| sorted[place] as usize),
+            None => {
+                let place = self.trees.partition_point(|&other| other < tree);
+                let end = place + self.trees[place..].partition_point(|&other| other == tree);
+                self.ids[place..end].binary_search(&node).map(|at| place + at)
+            }
+        };
+        found.or_else(|_| malformed(format!("tree {tree} has no node {node}")))
+    }
+}
+
+/// The trees of a regressor or classifier, whose votes are in the attributes that begin with `votes`.
 fn forest(cx: &mut NodeCx<'_, '_>, votes: &str) -> Result<Forest> {
-    let given = |name: &str| cx.ints(name);
+    let given = |name: &str| cx.long_ints(name);
     let trees = given("nodes_treeids")?.unwrap_or_default();
     let count = trees.len();
     let ids = entries("nodes_nodeids", given("nodes_nodeids")?, count)?;
     let features = entries("nodes_featureids", given("nodes_featureids")?, count)?;
     let pass = entries("nodes_truenodeids", given("nodes_truenodeids")?, count)?;
     let fail = entries("nodes_falsenodeids", given("nodes_falsenodeids")?, count)?;
-    let modes = entries("nodes_modes", cx.strs("nodes_modes")?, count)?;
+    let modes = cx.long_strs("nodes_modes")?;
+    check_entries("nodes_modes", modes.map(Texts::len), count)?;
     let nan = given("nodes_missing_value_tracks_true")?.unwrap_or_default();
-    let (values, wide) = numbers(cx, "nodes_values")?.unwrap_or_default();
-    let values = entries("nodes_values", Some(values), count)?;
-    let mut places: HashMap<(i64, i64), NodePlace> = HashMap::with_capacity(count);
+    let (values, wide) = numbers(cx, "nodes_values")?.unwrap_or((Numbers::F32(&[]), false));
+    check_entries("nodes_values", Some(values.len()), count)?;
+    let nodes = Nodes::new(trees, ids)?;
     let (mut branches, mut leaves) = (0, 0);
-    for (at, mode) in modes.iter().enumerate() {
-        let counter = if mode == "LEAF" { &mut leaves } else { &mut branches };
-        let place = if mode == "LEAF" { NodePlace::Leaf(*counter) } else { NodePlace::Branch(*counter) };
-        *counter += 1;
-        if places.insert((trees[at], ids[at]), place).is_some() {
-            return malformed(format!("tree {} has two nodes {}", trees[at], ids[at]));
-        }
-    }
-    let place = |tree: i64, node: i64| match places.get(&(tree, node)) {
-        Some(&place) => Ok(place),
-        None => malformed(format!("tree {tree} has no node {node}")),
-    };
+    let places: Vec<NodePlace> = modes
+        .into_iter()
+        .flat_map(Texts::iter)
+        .map(|mode| {
+            let counter = if mode == "LEAF" { &mut leaves } else { &mut branches };
+            *counter += 1;
+            if mode == "LEAF" { NodePlace::Leaf(*counter - 1) } else { NodePlace::Branch(*counter - 1) }
+        })
+        .collect();
     let dtype = if wide || cx.b.dtype(cx.input(0)?) == DType::F64 { DType::F64 } else { DType::F32 };
-    let mut forest =
-        Forest { dtype, branches: Vec::with_capacity(branches), leaves: vec![vec![]; leaves], roots: vec![] };
-    for at in 0..count {
+    let mut forest = Forest {
+        dtype,
+        branches: Vec::with_capacity(branches as usize),
+        leaves: Ballots::default(),
+        roots: vec![],
+    };
+    for (at, mode) in modes.into_iter().flat_map(Texts::iter).enumerate() {
         if at == 0 || trees[at] != trees[at - 1] {
-            forest.roots.push(place(trees[at], ids[at])?);
+            forest.roots.push(places[at]);
         }
-        if modes[at] == "LEAF" {
+        if mode == "LEAF" {
             continue;
         }
-        let Some(test) = test(&modes[at], values[at]) else {
+        let Some(test) = test(mode, values.get(at)) else {
             let allowed = "BRANCH_LEQ, BRANCH_LT, BRANCH_GTE, BRANCH_GT, BRANCH_EQ, BRANCH_NEQ, LEAF";
-            return not_one_of("nodes_modes", &modes[at], allowed);
+            return not_one_of("nodes_modes", mode, allowed);
         };
         forest.branches.push(Branch {
             feature: feature(features[at])?,
             test,
             nan_passes: nan.get(at) == Some(&1),
-            pass: place(trees[at], pass[at])?,
-            fail: place(trees[at], fail[at])?,
+            pass: places[nodes.find(trees[at], pass[at], at)?].into(),
+            fail: places[nodes.find(trees[at], fail[at], at)?].into(),
         });
     }
     let name = |part: &str| format!("{votes}_{part}");
     let targets = given(&name("ids"))?.unwrap_or_default();
     let of_trees = entries(&name("treeids"), given(&name("treeids"))?, targets.len())?;
     let of_nodes = entries(&name("nodeids"), given(&name("nodeids"))?, targets.len())?;
-    let (weights, wide) = numbers(cx, &name("weights"))?.unwrap_or_default();
-    let weights = entries(&name("weights"), Some(weights), targets.len())?;
+    let (weights, wide) = numbers(cx, &name("weights"))?.unwrap_or((Numbers::F32(&[]), false));
+    check_entries(&name("weights"), Some(weights.len()), targets.len())?;
     if wide {
         forest.dtype = DType::F64;
     }
-    for (at, &id) in targets.iter().enumerate() {
-        let NodePlace::Leaf(leaf) = place(of_trees[at], of_nodes[at])? else {
+    let mut near = 0;
+    forest.leaves = Ballots::collect(leaves as usize, targets.len(), |at| {
+        near = nodes.find(of_trees[at], of_nodes[at], near)?;
+        let NodePlace::Leaf(leaf) = places[near] else {
             return malformed(format!(
                 "node {} of tree {} votes, but is not a leaf",
                 of_nodes[at], of_trees[at]
             ));
         };
-        let Ok(target) = usize::try_from(id) else { return malformed(format!("a vote for target {id}")) };
-        forest.leaves[leaf].push(Vote { target, weight: weights[at] });
-    }
+        let Ok(target) = u32::try_from(targets[at]) else {
+            return malformed(format!("a vote for target {}", targets[at]));
+        };
+        Ok((leaf, Vote { target, weight: weights.get(at) }))
+    })?;
     Ok(forest)
 }
 
@@ -199,13 +285,13 @@ fn count_of_targets(cx: &NodeCx<'_, '_>) -> Result<usize> {
 }
 
 /// Scores and the numbers that the sums begin with.
-fn with_base(cx: &mut NodeCx<'_, '_>, forest: &Forest, scores: ValueId, targets: usize) -> Result<ValueId> {
+fn with_base(cx: &mut NodeCx<'_, '_>, dtype: DType, scores: ValueId, targets: usize) -> Result<ValueId> {
     match numbers(cx, "base_values")? {
         Some((base, _)) if base.len() == targets => {
-            let base = forest.constant(cx, &[targets], &base);
+            let base = forest::constant(cx, dtype, &[targets], base.to_vec());
             cx.b.binary(BinaryFn::Add, scores, base)
         }
-        Some((base, _)) if !base.is_empty() => {
+        Some((base, _)) if base.len() > 0 => {
             malformed(format!("{} base_values for {targets} targets", base.len()))
         }
         _ => Ok(scores),
@@ -223,8 +309,9 @@ fn regressor(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     };
     let targets = count_of_targets(cx)?;
     let forest = forest(cx, "target")?;
+    let dtype = forest.dtype;
     let scores = forest.scores(cx, targets, aggregate)?;
-    let scores = with_base(cx, &forest, scores, targets)?;
+    let scores = with_base(cx, dtype, scores, targets)?;
     let scores = cx.b.cast(scores, DType::F32)?;
     Ok(vec![if targets == 1 { transform.apply_to_one(cx, scores)? } else { transform.apply(cx, scores)? }])
 }
@@ -235,18 +322,19 @@ fn classifier(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let labels = class_labels(cx, "classlabels_int64s")?;
     let forest = forest(cx, "class")?;
     let classes = labels.len();
+    let votes = forest.leaves.votes();
+    let positive = votes.iter().all(|vote| vote.weight >= 0.0);
+    let only = (0..classes).filter(|_| classes == 2).find(|&class| votes.iter().all(|vote| vote.target as usize == class));
+    let dtype = forest.dtype;
     let sums = forest.scores(cx, classes, Aggregate::Sum)?;
-    let base = numbers(cx, "base_values")?.unwrap_or_default().0;
-    let votes = || forest.leaves.iter().flatten();
-    let positive = votes().all(|vote| vote.weight >= 0.0);
-    let only = (0..classes).find(|&class| votes().all(|vote| vote.target == class)).filter(|_| classes == 2);
+    let base = numbers(cx, "base_values")?.map_or(vec![], |(base, _)| base.to_vec());
     let first = |cx: &mut NodeCx<'_, '_>, base: &[f64]| -> Result<ValueId> {
         let scores = cx.b.slice_axis(sums, 1, Dim::ZERO, Dim::ONE)?;
         let Some(&base) = base.first() else { return Ok(scores) };
         cx.b.binary_scalar(BinaryFn::Add, scores, base)
     };
     let above = |cx: &mut NodeCx<'_, '_>, score: ValueId, bound: f64| -> Result<ValueId> {
-        let bound = cx.b.scalar(forest.dtype, bound);
+        let bound = cx.b.scalar(dtype, bound);
         let is_above = cx.b.compare(CompareFn::Gt, score, bound)?;
         let is_above = cx.b.cast(is_above, DType::I64)?;
         cx.b.squeeze(is_above, &[1])
@@ -270,11 +358,11 @@ fn classifier(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let scores = match (shares, only) {
         (true, None) => {
-            let base = forest.constant(cx, &[2], &[base[0], 0.0]);
+            let base = forest::constant(cx, dtype, &[2], vec![base[0], 0.0]);
             cx.b.binary(BinaryFn::Add, sums, base)?
         }
         (true, Some(_)) => sums,
-        (false, _) => with_base(cx, &forest, sums, classes)?,
+        (false, _) => with_base(cx, dtype, sums, classes)?,
     };
     let best = match only {
         Some(class) => {
@@ -318,23 +406,24 @@ fn ensemble(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let splits = floats("nodes_splits", &tensor("nodes_splits")?)?.0;
     let count = splits.len();
     let Some(modes) = tensor("nodes_modes")?.to_i64s() else { return malformed("nodes_modes is not of u8") };
-    let modes = entries("nodes_modes", Some(modes), count)?;
-    let given = |name: &str| entries(name, cx.ints(name)?, count);
+    let modes = entries("nodes_modes", Some(modes.as_slice()), count)?;
+    let given = |name: &str| entries(name, cx.long_ints(name)?, count);
     let features = given("nodes_featureids")?;
     let (pass, fail) = (given("nodes_truenodeids")?, given("nodes_falsenodeids")?);
     let (pass_leaves, fail_leaves) = (given("nodes_trueleafs")?, given("nodes_falseleafs")?);
-    let nan = cx.ints("nodes_missing_value_tracks_true")?.unwrap_or_default();
+    let nan = cx.long_ints("nodes_missing_value_tracks_true")?.unwrap_or_default();
     let sets = match cx.tensor("membership_values")? {
         Some(data) => floats("membership_values", &data)?.0,
         None => vec![],
     };
     let mut sets = sets.into_iter();
     let weights = floats("leaf_weights", &tensor("leaf_weights")?)?.0;
-    let leaf_targets = entries("leaf_targetids", cx.ints("leaf_targetids")?, weights.len())?;
+    let leaf_targets = entries("leaf_targetids", cx.long_ints("leaf_targetids")?, weights.len())?;
     let place = |at: i64, is_leaf: bool| {
         let limit = if is_leaf { weights.len() } else { count };
         match usize::try_from(at) {
-            Ok(at) if at < limit => Ok(if is_leaf { NodePlace::Leaf(at) } else { NodePlace::Branch(at) }),
+            Ok(at) if at < limit && is_leaf => Ok(NodePlace::Leaf(at as u32)),
+            Ok(at) if at < limit => Ok(NodePlace::Branch(at as u32)),
             _ => {
                 let what = if is_leaf { "leaves" } else { "nodes" };
                 malformed(format!("a node is followed by number {at} of {limit} {what}"))
@@ -343,10 +432,13 @@ fn ensemble(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     };
     let x = cx.input(0)?;
     let dtype = if cx.b.dtype(x) == DType::F64 { DType::F64 } else { DType::F32 };
-    let mut forest = Forest { dtype, branches: Vec::with_capacity(count), leaves: vec![], roots: vec![] };
+    let mut forest =
+        Forest { dtype, branches: Vec::with_capacity(count), leaves: Ballots::default(), roots: vec![] };
     for at in 0..count {
         let test = match modes[at] {
-            MEMBER => Test::Member(sets.by_ref().take_while(|member| !member.is_nan()).collect()),
+            MEMBER => {
+                Test::Member(Box::new(sets.by_ref().take_while(|member| !member.is_nan()).collect()))
+            }
             mode => {
                 let name = usize::try_from(mode).ok().and_then(|mode| MODES.get(mode));
                 match name.and_then(|name| test(name, splits[at])) {
@@ -359,15 +451,15 @@ fn ensemble(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             feature: feature(features[at])?,
             test,
             nan_passes: nan.get(at) == Some(&1),
-            pass: place(pass[at], pass_leaves[at] != 0)?,
-            fail: place(fail[at], fail_leaves[at] != 0)?,
+            pass: place(pass[at], pass_leaves[at] != 0)?.into(),
+            fail: place(fail[at], fail_leaves[at] != 0)?.into(),
         });
     }
     for (&target, &weight) in leaf_targets.iter().zip(&weights) {
-        let Ok(target) = usize::try_from(target) else {
+        let Ok(target) = u32::try_from(target) else {
             return malformed(format!("a leaf votes for target {target}"));
         };
-        forest.leaves.push(vec![Vote { target, weight }]);
+        forest.leaves.push(&[Vote { target, weight }]);
     }
     for root in cx.ints("tree_roots")?.unwrap_or_default() {
         forest.roots.push(place(root, false)?);

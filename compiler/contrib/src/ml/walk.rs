@@ -1,8 +1,6 @@
 //! The nodes of trees as they are walked: the nodes on both sides of a step are neighbours, so that a test gives the next one without a
 //! branch.
 
-use std::collections::HashMap;
-
 use onnxc_ir::graph::Trees;
 
 use super::steps::{Ask, Columns, Next, TreeStep};
@@ -24,7 +22,7 @@ impl Walk {
     pub(super) fn levels(steps: &[TreeStep], roots: &[Next]) -> Vec<i32> {
         let mut depths = Vec::with_capacity(steps.len());
         let of = |depths: &[i32], next: Next| match next {
-            Next::Step(next) => depths[next],
+            Next::Step(next) => depths[next as usize],
             Next::Leaf(_) => 0,
         };
         for step in steps {
@@ -33,10 +31,17 @@ impl Walk {
         roots.iter().map(|&root| of(&depths, root)).collect()
     }
 
-    /// `levels`: of each tree.
-    pub(super) fn of(steps: &[TreeStep], roots: &[Next], levels: &[i32], columns: &Columns) -> Walk {
+    /// Steps that each tree takes, given those of its longest path: trees that are walked side by side take those of the deepest one.
+    pub(super) fn taken(levels: &[i32]) -> Vec<i32> {
+        let most = |group: &[i32]| vec![group.iter().copied().max().unwrap_or(0); group.len()];
+        levels.chunks(Trees::SIDE_BY_SIDE).flat_map(most).collect()
+    }
+
+    /// `levels`: the steps that each tree takes.
+    pub(super) fn of(steps: &[TreeStep], roots: &[Next], levels: Vec<i32>, columns: &Columns) -> Walk {
         let mut nodes = vec![];
-        let mut pairs: HashMap<usize, usize> = HashMap::new();
+        // Where what follows a step is; before it there is a root.
+        let mut pairs = vec![0u32; steps.len()];
         let mut next: Vec<i32> = vec![];
         let mut firsts = Vec::with_capacity(roots.len());
         // Tree by tree, the upper levels first.
@@ -47,18 +52,21 @@ impl Walk {
                 let here = next.len();
                 let after = match node {
                     Next::Leaf(_) => here,
-                    Next::Step(step) => *pairs.entry(step).or_insert_with(|| {
-                        nodes.extend([steps[step].left, steps[step].right]);
-                        nodes.len() - 2
-                    }),
+                    Next::Step(step) => {
+                        let pair = &mut pairs[step as usize];
+                        if *pair == 0 {
+                            *pair = nodes.len() as u32;
+                            nodes.extend([steps[step as usize].left, steps[step as usize].right]);
+                        }
+                        *pair as usize
+                    }
                 };
                 next.push(after as i32);
             }
         }
-        let most = |group: &[i32]| vec![group.iter().copied().max().unwrap_or(0); group.len()];
         let mut walk = Walk {
             roots: firsts,
-            levels: levels.chunks(Trees::SIDE_BY_SIDE).flat_map(most).collect(),
+            levels,
             leaves: vec![],
             places: vec![],
             next,
@@ -66,6 +74,7 @@ impl Walk {
             highs: columns.intervals.then(Vec::new),
             starts: (!columns.categories.is_empty()).then(Vec::new),
         };
+        drop(pairs);
         walk.fill(steps, &nodes, columns);
         walk
     }
@@ -86,10 +95,10 @@ impl Walk {
                     }
                     continue;
                 }
-                Next::Step(step) => &steps[step],
+                Next::Step(step) => &steps[step as usize],
             };
             self.leaves.push(0);
-            self.places.push(if columns.copied() { columns.place(step) } else { step.feature } as i32);
+            self.places.push(if columns.copied() { columns.place(step) } else { step.feature as usize } as i32);
             let start = self.lows.len() as i32;
             if let Some(starts) = &mut self.starts {
                 starts.push(start);

@@ -100,7 +100,7 @@ struct Drawn {
 /// A node of a row, without operands.
 struct Node {
     row: &'static OpDef,
-    attributes: HashMap<String, Attr>,
+    attributes: HashMap<String, Attr<'static>>,
 }
 
 impl Node {
@@ -117,14 +117,14 @@ impl Node {
                 }
                 ("update_rule", _) => Attr::Str("linear".into()),
                 ("kernel_shape" | "pooled_shape", _) if required || dice.below(2) == 0 => {
-                    Attr::Ints(vec![2; 1 + dice.below(2)])
+                    Attr::Ints(vec![2; 1 + dice.below(2)].into())
                 }
-                ("perm", _) => Attr::Ints((0..1 + dice.below(3) as i64).rev().collect()),
+                ("perm", _) => Attr::Ints((0..1 + dice.below(3) as i64).rev().collect::<Vec<_>>().into()),
                 ("starts" | "ends" | "paddings" | "pads", AttrKind::Ints) if row.inputs.len() == 1 => {
-                    Attr::Ints(vec![1; 1 + dice.below(4)])
+                    Attr::Ints(vec![1; 1 + dice.below(4)].into())
                 }
-                ("axes", AttrKind::Ints) if dice.below(2) == 0 => Attr::Ints(vec![0; 1 + dice.below(2)]),
-                ("scales", _) => Attr::Floats(vec![2.0; 1 + dice.below(3)]),
+                ("axes", AttrKind::Ints) if dice.below(2) == 0 => Attr::Ints(vec![0; 1 + dice.below(2)].into()),
+                ("scales", _) => Attr::Floats(vec![2.0; 1 + dice.below(3)].into()),
                 ("equation", _) => Attr::Str("i->i".into()),
                 ("hidden_size", _) if dice.below(2) == 0 => Attr::Int(2),
                 ("num_heads", _) if matches!(row.name, "GroupQueryAttention" | "SparseAttention") => {
@@ -292,7 +292,7 @@ impl Node {
     fn number(&self, expr: &Expr<'_>, drawn: &Drawn, rank: usize) -> Option<i64> {
         let run = |name: &str| match (drawn.runs.get(name), self.attributes.get(name)) {
             (Some(run), _) => Some(run.iter().map(|&size| size as i64).collect::<Vec<_>>()),
-            (None, Some(Attr::Ints(list))) => Some(list.clone()),
+            (None, Some(Attr::Ints(list))) => Some(list.to_vec()),
             _ => None,
         };
         Some(match expr {
