@@ -12,9 +12,10 @@ pub(crate) fn of_files(proto: &Path) -> io::Result<String> {
     let mut lines = String::new();
     for file in FILES {
         let text = fs::read(proto.join(file))?;
-        let digest = text.iter().filter(|&&byte| byte != b'\r').fold(0xcbf2_9ce4_8422_2325u64, |hash, &byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+        let digest =
+            text.iter().filter(|&&byte| byte != b'\r').fold(0xcbf2_9ce4_8422_2325u64, |hash, &byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+            });
         writeln!(lines, "{digest:016x} {file}").expect("a string takes any text");
     }
     Ok(lines)
