@@ -82,7 +82,8 @@ fn forest(trees: i64) -> ModelProto {
         .with(build::int("n_targets", 1));
     node.domain = Some("ai.onnx.ml".into());
     let x = build::f32_value("x", &["n", "28"]);
-    let mut model = build::model(17, build::graph(vec![x], vec![node], vec![build::f32_value("y", &["n", "1"])]));
+    let mut model =
+        build::model(17, build::graph(vec![x], vec![node], vec![build::f32_value("y", &["n", "1"])]));
     model.opset_import.push(build::opset("ai.onnx.ml", 3));
     model
 }

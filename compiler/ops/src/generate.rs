@@ -352,7 +352,11 @@ mod tests {
         of("value_float", Attr::Float(0.5)).gives(0, &[], &[0.5]);
         of("value_floats", Attr::Floats(vec![0.5].into())).gives(0, &[1], &[0.5]);
         of("value_string", Attr::Str("ä".into())).gives_texts(0, &[], &["ä"]);
-        of("value_strings", Attr::Strs(vec!["a".into(), String::new()].into())).gives_texts(0, &[2], &["a", ""]);
+        of("value_strings", Attr::Strs(vec!["a".into(), String::new()].into())).gives_texts(
+            0,
+            &[2],
+            &["a", ""],
+        );
         // A sparse tensor is dense once it is decoded.
         for opset in [11, 13, 25] {
             let sparse = Attr::Tensor(Data::from_slice(&[2], &[0f32, 3.]));

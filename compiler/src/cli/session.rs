@@ -245,7 +245,8 @@ impl Session {
         observer: &mut dyn Observer,
     ) -> std::result::Result<Compiled, Problems> {
         let mut observer = Releasing { file: &self.source.file, observer };
-        let compiled = crate::compile(self.source.file.bytes(), &self.source.external, options, &mut observer);
+        let compiled =
+            crate::compile(self.source.file.bytes(), &self.source.external, options, &mut observer);
         self.source.file.release();
         compiled
     }

@@ -316,9 +316,7 @@ impl Branch {
         let ((kind, bounds), (other_kind, others)) = (self.asks(), other.asks());
         let of = |branch: &Branch| (branch.feature, branch.nan_passes, branch.pass, branch.fail);
         let bits = |bound: &f64| bound.to_bits();
-        of(self) == of(other)
-            && kind == other_kind
-            && bounds.iter().map(bits).eq(others.iter().map(bits))
+        of(self) == of(other) && kind == other_kind && bounds.iter().map(bits).eq(others.iter().map(bits))
     }
 }
 
@@ -668,7 +666,9 @@ mod tests {
                     (Test::Above(bound), |x, bound| x > bound),
                     (Test::Equal(bound), |x, bound| x == bound),
                     (Test::NotEqual(bound), |x, bound| x != bound),
-                    (Test::Member(vec![3.0, bound, -1.0].into()), |x, bound| x == bound || x == 3.0 || x == -1.0),
+                    (Test::Member(vec![3.0, bound, -1.0].into()), |x, bound| {
+                        x == bound || x == 3.0 || x == -1.0
+                    }),
                 ];
                 for (test, wanted) in cases {
                     for &value in &values {
@@ -694,8 +694,7 @@ mod tests {
             Branch { feature, test, nan_passes: false, pass, fail }
         };
         let (a, b) = (NodePlace::Leaf(0), NodePlace::Leaf(1));
-        let other =
-            |at: u32| ask(1, Test::AtMost(0.5), NodePlace::Leaf(2 * at), NodePlace::Leaf(2 * at + 1));
+        let other = |at: u32| ask(1, Test::AtMost(0.5), NodePlace::Leaf(2 * at), NodePlace::Leaf(2 * at + 1));
         let branches = vec![
             ask(0, Test::Equal(3.0), NodePlace::Branch(2), NodePlace::Branch(1)),
             ask(0, Test::Equal(5.0), NodePlace::Branch(3), b),

@@ -165,7 +165,8 @@ impl<'a> Nodes<'a> {
         if (1..trees.len()).any(|at| nodes.key(at - 1) >= nodes.key(at)) {
             let mut sorted: Vec<u32> = (0..trees.len() as u32).collect();
             sorted.sort_unstable_by_key(|&at| (nodes.key(at as usize), at));
-            let twice = sorted.windows(2).filter(|pair| nodes.key(pair[0] as usize) == nodes.key(pair[1] as usize));
+            let twice =
+                sorted.windows(2).filter(|pair| nodes.key(pair[0] as usize) == nodes.key(pair[1] as usize));
             if let Some(at) = twice.map(|pair| pair[1] as usize).min() {
                 return malformed(format!("tree {} has two nodes {}", trees[at], ids[at]));
             }
@@ -324,7 +325,9 @@ fn classifier(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let classes = labels.len();
     let votes = forest.leaves.votes();
     let positive = votes.iter().all(|vote| vote.weight >= 0.0);
-    let only = (0..classes).filter(|_| classes == 2).find(|&class| votes.iter().all(|vote| vote.target as usize == class));
+    let only = (0..classes)
+        .filter(|_| classes == 2)
+        .find(|&class| votes.iter().all(|vote| vote.target as usize == class));
     let dtype = forest.dtype;
     let sums = forest.scores(cx, classes, Aggregate::Sum)?;
     let base = numbers(cx, "base_values")?.map_or(vec![], |(base, _)| base.to_vec());
@@ -436,9 +439,7 @@ fn ensemble(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         Forest { dtype, branches: Vec::with_capacity(count), leaves: Ballots::default(), roots: vec![] };
     for at in 0..count {
         let test = match modes[at] {
-            MEMBER => {
-                Test::Member(Box::new(sets.by_ref().take_while(|member| !member.is_nan()).collect()))
-            }
+            MEMBER => Test::Member(Box::new(sets.by_ref().take_while(|member| !member.is_nan()).collect())),
             mode => {
                 let name = usize::try_from(mode).ok().and_then(|mode| MODES.get(mode));
                 match name.and_then(|name| test(name, splits[at])) {

@@ -98,7 +98,8 @@ impl Walk {
                 Next::Step(step) => &steps[step as usize],
             };
             self.leaves.push(0);
-            self.places.push(if columns.copied() { columns.place(step) } else { step.feature as usize } as i32);
+            self.places
+                .push(if columns.copied() { columns.place(step) } else { step.feature as usize } as i32);
             let start = self.lows.len() as i32;
             if let Some(starts) = &mut self.starts {
                 starts.push(start);

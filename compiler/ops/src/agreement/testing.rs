@@ -123,7 +123,9 @@ impl Node {
                 ("starts" | "ends" | "paddings" | "pads", AttrKind::Ints) if row.inputs.len() == 1 => {
                     Attr::Ints(vec![1; 1 + dice.below(4)].into())
                 }
-                ("axes", AttrKind::Ints) if dice.below(2) == 0 => Attr::Ints(vec![0; 1 + dice.below(2)].into()),
+                ("axes", AttrKind::Ints) if dice.below(2) == 0 => {
+                    Attr::Ints(vec![0; 1 + dice.below(2)].into())
+                }
                 ("scales", _) => Attr::Floats(vec![2.0; 1 + dice.below(3)].into()),
                 ("equation", _) => Attr::Str("i->i".into()),
                 ("hidden_size", _) if dice.below(2) == 0 => Attr::Int(2),
