@@ -1,9 +1,9 @@
 //! What prologues do to the stack, as records: exceptions, debuggers and profilers find their way through a function by them.
 //!
 //! A back end lists the steps of a prologue, and this module writes them. In COFF objects they are `UNWIND_INFO` on x86-64 (Microsoft, "x64
-//! exception handling") and a record of `.xdata` on aarch64 ("ARM64 exception handling"); in ELF and Mach-O objects the entries of `.eh_frame`
-//! (DWARF 5, section 6.4, and the Linux Standard Base, section 10.6). What a step saves lies where the prologue has put it until the
-//! function returns. Epilogues have no steps: within their few instructions, an unwinder of DWARF may lose its way.
+//! exception handling") and a record of `.xdata` on aarch64 ("ARM64 exception handling"). In ELF and Mach-O objects they are the entries
+//! of `.eh_frame` (DWARF 5, section 6.4, and the Linux Standard Base, section 10.6). What a step saves lies where the prologue has put it
+//! until the function returns. Epilogues have no steps: within their few instructions, an unwinder of DWARF may lose its way.
 
 use crate::leb128;
 use crate::target::Dwarf;
