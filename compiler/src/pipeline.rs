@@ -45,8 +45,8 @@ pub struct Options {
     /// Names of kernels and nodes in the object, and what informs a caller who traces a run (`options->trace`) of each step; not for
     /// targets without an operating system.
     pub trace: bool,
-    /// Records for unwinders, where those of the system can do without (`.eh_frame` of ELF objects): for debuggers, crash handlers and
-    /// profilers that walk the stack.
+    /// Records for unwinders, where those of the system can do without (`.eh_frame` of ELF and Mach-O objects): for debuggers, crash
+    /// handlers and profilers that walk the stack.
     pub unwind: bool,
     /// Line tables (`.debug_line`) that lead debuggers and profilers from code of an ELF object to the lines of this file, which name
     /// steps, kernels and ONNX nodes; [`emit::Artifact::listing`] is its text.

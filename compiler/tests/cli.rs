@@ -177,7 +177,8 @@ fn libraries_and_texts() {
         onnxc(folder.path(), &["digits.onnx", "--emit", "graph", "--time-passes", "--print-ir-after", "cse"]);
     assert!(run.err.contains("pass dce") && run.err.contains("// after cse"), "{}", run.err);
     let run = onnxc(folder.path(), &["digits.onnx", "-o", "timed.o", "--time-passes"]);
-    let stages = ["decode", "import", "borders", "schedule", "kernels", "emit", "write", "commit"];
+    let stages =
+        ["decode", "import", "borders", "schedule", "kernels", "folder", "emit", "header", "write", "commit"];
     for stage in stages.map(|stage| format!(" ms  stage {stage}\n")) {
         assert!(run.err.contains(&stage), "{stage}: {}", run.err);
     }

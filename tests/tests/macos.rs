@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use gimli::{BaseAddresses, CfaRule, EhFrame, LittleEndian, Register, UnwindContext, UnwindSection};
 use object::macho;
 use object::write::{Object, Relocation, SectionId, Symbol, SymbolId, SymbolSection};
 use object::{
-    Architecture, BinaryFormat, Endianness, Object as _, ObjectSymbol, RelocationFlags, SectionKind,
-    SymbolFlags, SymbolKind, SymbolScope,
+    Architecture, BinaryFormat, Endianness, Object as _, ObjectSection, ObjectSymbol, RelocationFlags,
+    RelocationTarget, SectionKind, SymbolFlags, SymbolKind, SymbolScope,
 };
 use onnxc_object::emit::shared;
 use onnxc_runtime_support::sha256::sha256;
@@ -358,6 +359,74 @@ impl<'d> Dylib<'d> {
 }
 
 /// Structure and signature of libraries of models; the same object gives the same bytes, another name another identity.
+/// Address and bytes of the rules for unwinders, with distances filled in as linkers do.
+fn frames(file: &object::File<'_>) -> Option<(u64, Vec<u8>)> {
+    let section = file.section_by_name("__eh_frame")?;
+    let mut bytes = section.data().unwrap().to_vec();
+    let address = |target: RelocationTarget| {
+        let RelocationTarget::Symbol(symbol) = target else { panic!("{target:?}") };
+        file.symbol_by_index(symbol).unwrap().address()
+    };
+    for (offset, relocation) in section.relocations() {
+        let field = &mut bytes[offset as usize..offset as usize + 8];
+        let added = u64::from_le_bytes((&*field).try_into().unwrap());
+        let less = address(RelocationTarget::Symbol(relocation.subtractor().expect("a distance")));
+        let distance = address(relocation.target()).wrapping_sub(less).wrapping_add(added);
+        field.copy_from_slice(&distance.to_le_bytes());
+    }
+    Some((section.address(), bytes))
+}
+
+#[test]
+fn unwinders_find_the_rules_of_every_function() {
+    for (target, architecture) in TARGETS {
+        let folder = tempfile::tempdir().unwrap();
+        for output in ["m.o", "libm.dylib"] {
+            let bytes = compiled(folder.path(), "digits/digits.onnx", target, output);
+            let file = object::File::parse(&*bytes).unwrap();
+            let (address, section) = frames(&file).expect(output);
+            let rules = EhFrame::new(&section, LittleEndian);
+            let bases = BaseAddresses::default().set_eh_frame(address);
+            let code = file.section_by_name("__text").unwrap().index();
+            let functions = file.symbols().filter(|symbol| symbol.section_index() == Some(code));
+            let starts: BTreeSet<u64> = functions.map(|function| function.address()).collect();
+            assert!(starts.len() > 5, "{target} {output}: {starts:?}");
+            for &start in &starts {
+                let entry = rules.fde_for_address(&bases, start, EhFrame::cie_from_offset);
+                let entry = entry.unwrap_or_else(|error| panic!("{target} {output} {start:#x}: {error}"));
+                assert_eq!(entry.initial_address(), start, "{target} {output}");
+                // The stack pointer, and what a call has pushed.
+                let (register, pushed) = if architecture == "arm64" { (31, 0) } else { (7, 8) };
+                let mut context = UnwindContext::new();
+                let row = entry.unwind_info_for_address(&rules, &bases, &mut context, start).unwrap();
+                let caller = CfaRule::RegisterAndOffset { register: Register(register), offset: pushed };
+                assert_eq!(row.cfa(), &caller, "{target} {output}");
+                let last = start + entry.len() - 1;
+                entry.unwind_info_for_address(&rules, &bases, &mut context, last).unwrap();
+                assert!(starts.range(start + 1..=last).next().is_none(), "{target} {output}: {start:#x}");
+            }
+        }
+        let output = folder.path().join("bare.o");
+        let mut onnxc = Command::new(ONNXC);
+        onnxc.arg(examples().join("digits/digits.onnx")).args(["--target", target, "--no-unwind", "-o"]);
+        must(onnxc.arg(&output));
+        let bytes = std::fs::read(output).unwrap();
+        assert!(frames(&object::File::parse(&*bytes).unwrap()).is_none(), "{target}");
+    }
+}
+
+/// Darwin 20 is the kernel of macOS 11.
+#[test]
+fn objects_state_the_version_of_macos() {
+    let folder = tempfile::tempdir().unwrap();
+    for (target, major) in [("x86_64-apple-darwin20", 11), ("aarch64-apple-darwin23.1.0", 14)] {
+        let bytes = compiled(folder.path(), "digits/digits.onnx", target, "m.o");
+        let file = object::read::macho::MachOFile64::<Endianness>::parse(&*bytes).unwrap();
+        let version = file.build_version().unwrap().expect("it states one");
+        assert_eq!(version.minos.get(Endianness::Little), major << 16, "{target}");
+    }
+}
+
 #[test]
 fn dylibs_are_well_formed() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
 //! What prologues do to the stack, as records: exceptions, debuggers and profilers find their way through a function by them.
 //!
 //! A back end lists the steps of a prologue, and this module writes them. In COFF objects they are `UNWIND_INFO` on x86-64 (Microsoft, "x64
-//! exception handling") and a record of `.xdata` on aarch64 ("ARM64 exception handling"); in ELF objects the entries of `.eh_frame` (DWARF
-//! 5, section 6.4, and the Linux Standard Base, section 10.6). What a step saves lies where the prologue has put it until the function
-//! returns. Epilogues have no steps: within their few instructions, an unwinder of DWARF may lose its way.
+//! exception handling") and a record of `.xdata` on aarch64 ("ARM64 exception handling"). In ELF and Mach-O objects they are the entries
+//! of `.eh_frame` (DWARF 5, section 6.4, and the Linux Standard Base, section 10.6). What a step saves lies where the prologue has put it
+//! until the function returns. Epilogues have no steps: within their few instructions, an unwinder of DWARF may lose its way.
 
 use crate::leb128;
 use crate::target::Dwarf;
@@ -136,6 +136,9 @@ const BASE_REGISTER: u8 = 0x70;
 const DEREFERENCE: u8 = 0x06;
 const PLUS: u8 = 0x23;
 
+/// The encoding of addresses as distances of as many bits as an address has from their place.
+const RELATIVE: u8 = 0x10;
+
 /// The encoding of addresses as distances of 32 bits from their place.
 pub const RELATIVE_32: u8 = 0x1b;
 
@@ -182,12 +185,21 @@ impl Dwarf {
         }
     }
 
-    /// What entries of `.eh_frame` have in common: addresses are relative to their place, in 32 bits.
-    pub fn common(self) -> Vec<u8> {
+    /// What entries of `.eh_frame` have in common: addresses are relative to their place.
+    pub fn common(self, distances: Distances) -> Vec<u8> {
         let (stack, _, back) = self.frame();
         // Version 1, the augmentation, units of code and of places, the address to return to, bytes of augmentation.
-        let mut entry =
-            vec![1, b'z', b'R', 0, self.unit() as u8, (-(WORD as i8)) as u8 & 0x7f, back, 1, RELATIVE_32];
+        let mut entry = vec![
+            1,
+            b'z',
+            b'R',
+            0,
+            self.unit() as u8,
+            (-(WORD as i8)) as u8 & 0x7f,
+            back,
+            1,
+            distances.encoding(),
+        ];
         entry.extend([DEFINE_FRAME, stack, self.pushed() as u8]);
         if self == Dwarf::X64 {
             entry.extend([OFFSET | back, 1]);
@@ -296,9 +308,38 @@ impl Rules {
     }
 }
 
+/// How entries of `.eh_frame` hold the distance to their function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Distances {
+    /// As in ELF objects.
+    Bits32,
+    /// As linkers for Mach-O expect them.
+    Bits64,
+}
+
+impl Distances {
+    fn encoding(self) -> u8 {
+        match self {
+            Distances::Bits32 => RELATIVE_32,
+            Distances::Bits64 => RELATIVE,
+        }
+    }
+
+    fn bytes(self, number: u64) -> Vec<u8> {
+        match self {
+            Distances::Bits32 => (number as u32).to_le_bytes().to_vec(),
+            Distances::Bits64 => number.to_le_bytes().to_vec(),
+        }
+    }
+}
+
 /// The section `.eh_frame` of functions with these rules: each with its length in bytes and its rules. Gives its bytes, and the offset of
 /// the field in each entry that holds the distance from there to the function.
-pub fn eh_frame(machine: Dwarf, functions: &[(u64, Vec<u8>)]) -> Result<(Vec<u8>, Vec<u64>), String> {
+pub fn eh_frame(
+    machine: Dwarf,
+    distances: Distances,
+    functions: &[(u64, Vec<u8>)],
+) -> Result<(Vec<u8>, Vec<u64>), String> {
     let mut section = vec![];
     let mut entry = |head: &[u8], body: &[u8]| {
         let length = (4 + head.len() + body.len()).next_multiple_of(WORD as usize);
@@ -308,14 +349,15 @@ pub fn eh_frame(machine: Dwarf, functions: &[(u64, Vec<u8>)]) -> Result<(Vec<u8>
         section.resize(section.len() + length - 4 - head.len() - body.len(), NOP);
         section.len()
     };
-    let mut next = entry(&[0; 4], &machine.common());
+    let mut next = entry(&[0; 4], &machine.common(distances));
     let mut fields = vec![];
     for (length, rules) in functions {
         let length = u32::try_from(*length).map_err(|_| format!("a function of {length} bytes"))?;
         // From this field to the common entry, which is the first; the address; the length; no augmentation.
-        let head = [(next as u32 + 4).to_le_bytes(), [0; 4], length.to_le_bytes()].concat();
+        let own = [distances.bytes(0), distances.bytes(length.into()), vec![0]].concat();
+        let head = [(next as u32 + 4).to_le_bytes().to_vec(), own].concat();
         fields.push(next as u64 + 8);
-        next = entry(&[head, vec![0]].concat(), rules);
+        next = entry(&head, rules);
     }
     Ok((section, fields))
 }
@@ -376,7 +418,8 @@ mod tests {
 
     #[test]
     fn entries_lead_to_the_common_one() {
-        let (section, fields) = eh_frame(Dwarf::X64, &[(5, vec![0x41]), (300, vec![])]).unwrap();
+        let (section, fields) =
+            eh_frame(Dwarf::X64, Distances::Bits32, &[(5, vec![0x41]), (300, vec![])]).unwrap();
         assert_eq!((section.len() % 8, fields.as_slice()), (0, &[32u64, 56][..]));
         let word = |at: usize| u32::from_le_bytes(section[at..at + 4].try_into().unwrap());
         // Lengths lead from entry to entry, and distances back to the first.
@@ -387,7 +430,12 @@ mod tests {
             [0x3f, 0x40, 0x3fff].map(leb128::signed),
             [vec![0x3f], vec![0xc0, 0], vec![0xff, 0xff, 0]]
         );
-        assert!(eh_frame(Dwarf::X64, &[(1 << 32, vec![])]).is_err());
+        assert!(eh_frame(Dwarf::X64, Distances::Bits32, &[(1 << 32, vec![])]).is_err());
+        let (section, fields) = eh_frame(Dwarf::X64, Distances::Bits64, &[(5, vec![0x41])]).unwrap();
+        assert_eq!(
+            (section[16], fields.as_slice(), &section[40..50]),
+            (0x10, &[32u64][..], &[5, 0, 0, 0, 0, 0, 0, 0, 0, 0x41][..])
+        );
     }
 
     #[test]

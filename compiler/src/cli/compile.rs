@@ -269,17 +269,17 @@ impl OutputPlan {
             })
         };
         if let Some(header) = &self.header {
-            let outputs = outputs.insert(Outputs::beside(header)?);
+            let outputs = outputs.insert(progress.time("folder", || Outputs::beside(header))?);
             if options.target.is_source {
                 let outline = progress.time("emit", || made.code()?.outline())?;
-                text_into(outputs, header, &outline.header)?;
+                progress.time("header", || text_into(outputs, header, &outline.header))?;
                 self.write_weights(outputs, outline.weights_file.as_ref(), progress)?;
             } else {
                 let artifact = progress.time("emit", || made.code()?.artifact())?;
-                text_into(outputs, header, &artifact.header)?;
+                progress.time("header", || text_into(outputs, header, &artifact.header))?;
                 self.write_weights(outputs, artifact.weights_file.as_ref(), progress)?;
                 if let (Some(place), Some(text)) = (&self.listing, &artifact.listing) {
-                    text_into(outputs, place, text)?;
+                    progress.time("listing", || text_into(outputs, place, text))?;
                 }
                 ready = Some(artifact);
             }
@@ -292,7 +292,7 @@ impl OutputPlan {
             }
             let outputs = match &mut outputs {
                 Some(outputs) => outputs,
-                None => outputs.insert(Outputs::beside(place)?),
+                None => outputs.insert(progress.time("folder", || Outputs::beside(place))?),
             };
             if *emit == Emit::C {
                 let made = made.code()?;
@@ -315,7 +315,7 @@ impl OutputPlan {
             }
             if emit.is_text() {
                 let text = progress.time("text", || made.text(*emit, options))?;
-                text_into(outputs, place, &text)?;
+                progress.time("write", || text_into(outputs, place, &text))?;
                 continue;
             }
             let artifact = match ready.take() {
@@ -338,7 +338,8 @@ impl OutputPlan {
         if let Some(depfile) = &self.depfile {
             let mut made = self.files();
             made.retain(|file| file != depfile);
-            output::write_bytes(depfile, depfile::text(&made, &session.read_files()).as_bytes())?;
+            let text = depfile::text(&made, &session.read_files());
+            progress.time("depfile", || output::write_bytes(depfile, text.as_bytes()))?;
         }
         progress.time("commit", || outputs.map_or(Ok(()), Outputs::commit))
     }

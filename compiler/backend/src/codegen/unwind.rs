@@ -58,6 +58,8 @@ fn steps(compiled: &CompiledCode, push: Does) -> Result<Vec<PrologueStep>, Strin
                     _ => Does::SaveVector(number, clobber_offset),
                 });
             }
+            // For Apple's systems: return addresses are as they are.
+            UnwindInst::Aarch64SetPointerAuth { return_addresses: false } => {}
             // The frame pointer stays where it is.
             UnwindInst::StackAlloc { .. } if is_pointed => {}
             ref other => return Err(format!("a step of a prologue that is not known: {other:?}")),

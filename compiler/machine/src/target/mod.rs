@@ -345,8 +345,12 @@ impl Target {
             (BinaryFormat::Coff, Architecture::X86_64) => Some(Records::X64),
             (BinaryFormat::Coff, _) => Some(Records::Arm64),
             (BinaryFormat::Elf, _) if self.is_freestanding() => None,
-            (BinaryFormat::Elf, Architecture::X86_64) => Some(Records::Dwarf(Dwarf::X64)),
-            (BinaryFormat::Elf, Architecture::Aarch64(_)) => Some(Records::Dwarf(Dwarf::Arm64)),
+            (BinaryFormat::Elf | BinaryFormat::Macho, Architecture::X86_64) => {
+                Some(Records::Dwarf(Dwarf::X64))
+            }
+            (BinaryFormat::Elf | BinaryFormat::Macho, Architecture::Aarch64(_)) => {
+                Some(Records::Dwarf(Dwarf::Arm64))
+            }
             _ => None,
         }
     }

@@ -11,6 +11,7 @@ use crate::emit::copy;
 use crate::emit::data::Data;
 use crate::emit::func::Code;
 use crate::emit::lines::{self, Lines, Listing, Span};
+use crate::emit::shared::macho::FRAMES;
 use crate::emit::write::clif_type;
 use crate::host;
 use crate::host::ir::{Extern, MEMCPY};
@@ -21,11 +22,11 @@ use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleDeclarations, ModuleReloc};
 use cranelift_object::object::write::{
-    Object, Relocation, SectionId, StandardSegment, Symbol, SymbolId, SymbolSection,
+    MachOBuildVersion, Object, Relocation, SectionId, StandardSegment, Symbol, SymbolId, SymbolSection,
 };
 use cranelift_object::object::{
     BinaryFormat, RelocationEncoding, RelocationFlags, RelocationKind, SectionFlags, SectionKind,
-    SymbolFlags, SymbolKind, SymbolScope, pe,
+    SymbolFlags, SymbolKind, SymbolScope, macho, pe,
 };
 use cranelift_object::{ObjectBuilder, ObjectModule, ObjectProduct};
 use onnxc_backend::codegen::isa::entry_isa;
@@ -37,7 +38,7 @@ use onnxc_machine::target::{Dwarf, LevelCode, Records, Target};
 use onnxc_machine::unwind;
 use rayon::prelude::*;
 use std::collections::{BTreeSet, HashMap};
-use target_lexicon::{Architecture, Endianness};
+use target_lexicon::{Architecture, Endianness, OperatingSystem};
 
 /// Most stack of the object's own functions, bytes: `ONNXC_STACK_BYTES` without what the C library's `memcpy`, and finding
 /// it for the first time, may take.
@@ -389,9 +390,16 @@ impl Unit {
         let references = std::mem::take(&mut self.references);
         let spans = std::mem::take(&mut self.spans);
         let mut product = self.module.finish();
+        // Cranelift takes Darwin's version for that of macOS.
+        if let OperatingSystem::Darwin(Some(darwin)) = self.isa.triple().operating_system {
+            let mut version = MachOBuildVersion::default();
+            version.platform = macho::PLATFORM_MACOS;
+            version.minos = macos_of(darwin.major);
+            product.object.set_macho_build_version(version);
+        }
         match form {
             None => {}
-            Some(Records::Dwarf(machine)) => frame_rules(&mut product, machine, records)?,
+            Some(Records::Dwarf(machine)) => frame_rules(&mut product, &name, machine, records)?,
             Some(form) => unwind_tables(&mut product, form, &records)?,
         }
         if let Some(listing) = listing {
@@ -571,8 +579,14 @@ fn unwind_tables(product: &mut ObjectProduct, form: Records, records: &[(FuncId,
     Ok(())
 }
 
-/// Writes `.eh_frame`, by which unwinders of ELF systems walk. It holds distances, so that it needs no relocation when a program starts.
-fn frame_rules(product: &mut ObjectProduct, machine: Dwarf, records: Vec<(FuncId, Vec<u8>)>) -> Result<()> {
+/// Writes `.eh_frame`, by which unwinders of ELF systems and macOS walk. It holds distances, so that it needs no relocation when a program
+/// starts.
+fn frame_rules(
+    product: &mut ObjectProduct,
+    name: &str,
+    machine: Dwarf,
+    records: Vec<(FuncId, Vec<u8>)>,
+) -> Result<()> {
     let internal = |text: String| Error::internal(Stage::Emit, text);
     let (symbols, functions): (Vec<SymbolId>, Vec<(u64, Vec<u8>)>) = records
         .into_iter()
@@ -581,7 +595,11 @@ fn frame_rules(product: &mut ObjectProduct, machine: Dwarf, records: Vec<(FuncId
             (symbol, (product.object.symbol(symbol).size, rules))
         })
         .unzip();
-    let (bytes, fields) = unwind::eh_frame(machine, &functions).map_err(internal)?;
+    if product.object.format() == BinaryFormat::MachO {
+        return macho_frame_rules(&mut product.object, name, machine, symbols, &functions);
+    }
+    let (bytes, fields) =
+        unwind::eh_frame(machine, unwind::Distances::Bits32, &functions).map_err(internal)?;
     let section = product.object.add_section(vec![], b".eh_frame".to_vec(), SectionKind::ReadOnlyData);
     product.object.set_section_data(section, bytes, 8);
     for (symbol, offset) in symbols.into_iter().zip(fields) {
@@ -591,6 +609,56 @@ fn frame_rules(product: &mut ObjectProduct, machine: Dwarf, records: Vec<(FuncId
         product.object.add_relocation(section, relocation).map_err(|error| internal(error.to_string()))?;
     }
     Ok(())
+}
+
+/// [`frame_rules`] of a Mach-O object: a distance is the function's address less that of the section.
+fn macho_frame_rules(
+    object: &mut Object<'static>,
+    name: &str,
+    machine: Dwarf,
+    symbols: Vec<SymbolId>,
+    functions: &[(u64, Vec<u8>)],
+) -> Result<()> {
+    let internal = |text: String| Error::internal(Stage::Emit, text);
+    let (bytes, fields) =
+        unwind::eh_frame(machine, unwind::Distances::Bits64, functions).map_err(internal)?;
+    let segment = object.segment_name(StandardSegment::Text).to_vec();
+    let section = object.add_section(segment, b"__eh_frame".to_vec(), SectionKind::ReadOnlyData);
+    object.set_section_data(section, bytes, 8);
+    *object.section_flags_mut(section) = SectionFlags::MachO { flags: FRAMES };
+    // A section has no symbol of its own in such a file.
+    let start = object.add_symbol(Symbol {
+        name: format!("{name}.frames").into_bytes(),
+        value: 0,
+        size: 0,
+        kind: SymbolKind::Data,
+        scope: SymbolScope::Compilation,
+        weak: false,
+        section: SymbolSection::Section(section),
+        flags: SymbolFlags::None,
+    });
+    let r_type = match machine {
+        Dwarf::X64 => macho::X86_64_RELOC_UNSIGNED,
+        Dwarf::Arm64 => macho::ARM64_RELOC_UNSIGNED,
+    };
+    for (symbol, offset) in symbols.into_iter().zip(fields) {
+        let flags = RelocationFlags::MachO { r_type, r_pcrel: false, r_length: 3 };
+        let relocation = Relocation { offset, symbol, addend: -(offset as i64), flags };
+        object
+            .add_relocation_with_subtractor(section, relocation, Some(start))
+            .map_err(|error| internal(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// The version of macOS that a version of Darwin is the kernel of, as Mach-O has versions: 16 bits, 8 and 8.
+fn macos_of(darwin: u16) -> u32 {
+    match u32::from(darwin) {
+        darwin @ ..20 => 10 << 16 | darwin.saturating_sub(4).min(255) << 8,
+        darwin @ 20..25 => (darwin - 9) << 16,
+        // Versions are years from here on.
+        darwin => (darwin + 1) << 16,
+    }
 }
 
 /// Relocates a reference of a function in a COFF object.
@@ -676,6 +744,12 @@ mod tests {
     use cranelift_codegen::ir::ArgumentExtension;
 
     use super::*;
+
+    #[test]
+    fn versions_of_darwin_are_versions_of_macos() {
+        let found = [9, 19, 20, 24, 25].map(macos_of);
+        assert_eq!(found, [0xa_0500, 0xa_0f00, 0xb_0000, 0xf_0000, 0x1a_0000]);
+    }
 
     /// Type, size and alignment of each section of a 64-bit ELF file.
     fn sections(elf: &[u8]) -> Vec<(u64, u64, u64)> {

@@ -75,6 +75,10 @@ impl Segment {
     }
 }
 
+/// Flags of the section of rules for unwinders: its entries live and die with their functions.
+pub(crate) const FRAMES: u32 =
+    macho::S_COALESCED | macho::S_ATTR_NO_TOC | macho::S_ATTR_STRIP_STATIC_SYMS | macho::S_ATTR_LIVE_SUPPORT;
+
 /// Sections of the library, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum LibraryPart {
@@ -145,7 +149,7 @@ impl LibraryPart {
         match self {
             LibraryPart::Code => code,
             LibraryPart::Jumps => macho::S_SYMBOL_STUBS | code,
-            LibraryPart::Frames => macho::S_COALESCED,
+            LibraryPart::Frames => FRAMES,
             LibraryPart::Addresses => macho::S_NON_LAZY_SYMBOL_POINTERS,
             LibraryPart::Zeros => macho::S_ZEROFILL,
             LibraryPart::Text | LibraryPart::Constants | LibraryPart::Variables => macho::S_REGULAR,

@@ -6,7 +6,7 @@
 
 mod elf;
 mod machine;
-mod macho;
+pub(super) mod macho;
 mod pe;
 mod unwind;
 
