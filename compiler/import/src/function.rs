@@ -101,7 +101,7 @@ impl<'m> Importer<'m> {
     }
 }
 
-/// The functions of a model by what nodes call them by.
+/// The functions of a model, under the names that nodes use.
 pub(super) fn by_key<'m>(
     functions: &'m [FunctionProto],
     problems: &mut Problems,

@@ -54,7 +54,7 @@ impl Problems {
         self.exhausted.get_or_insert(error).clone()
     }
 
-    /// All errors, also that which ended the walk, and what else was found.
+    /// All errors, with the one that ended the walk, and the other findings.
     pub(super) fn finish(mut self) -> (Vec<Error>, Log) {
         self.errors.extend(self.exhausted.take());
         if self.stopped && self.errors.is_empty() {

@@ -136,7 +136,7 @@ impl Ballots {
     }
 }
 
-/// The numbers of a list's elements by what they are, without copies of the elements.
+/// Finds the number of an element in a list by its content, without copies of the elements.
 struct Numbers {
     /// A number and one, or 0.
     slots: Vec<u32>,
