@@ -136,7 +136,7 @@ const BASE_REGISTER: u8 = 0x70;
 const DEREFERENCE: u8 = 0x06;
 const PLUS: u8 = 0x23;
 
-/// The encoding of addresses as distances of as many bits as an address has from their place.
+/// The encoding of addresses as distances of 64 bits from their place.
 const RELATIVE: u8 = 0x10;
 
 /// The encoding of addresses as distances of 32 bits from their place.

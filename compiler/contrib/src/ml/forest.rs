@@ -136,7 +136,7 @@ impl Ballots {
     }
 }
 
-/// The numbers of a list's elements by what they are, without copies of the elements.
+/// The numbers of a list's elements, found by their content, without copies of the elements.
 struct Numbers {
     /// A number and one, or 0.
     slots: Vec<u32>,

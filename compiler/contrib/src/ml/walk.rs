@@ -31,7 +31,7 @@ impl Walk {
         roots.iter().map(|&root| of(&depths, root)).collect()
     }
 
-    /// Steps that each tree takes, given those of its longest path: trees that are walked side by side take those of the deepest one.
+    /// Steps that each tree takes, given the length of its longest path. Trees side by side take the steps of the deepest one.
     pub(super) fn taken(levels: &[i32]) -> Vec<i32> {
         let most = |group: &[i32]| vec![group.iter().copied().max().unwrap_or(0); group.len()];
         levels.chunks(Trees::SIDE_BY_SIDE).flat_map(most).collect()
