@@ -653,7 +653,7 @@ mod tests {
             assert!(levels.iter().all(|isa| isa.convention == convention), "{text}");
             let windows = convention == Convention::Windows;
             let records = match text {
-                "x86_64-unknown-linux-gnu" => Some(Records::Dwarf(Dwarf::X64)),
+                "x86_64-unknown-linux-gnu" | "x86_64-apple-darwin" => Some(Records::Dwarf(Dwarf::X64)),
                 _ => windows.then_some(Records::X64),
             };
             assert_eq!(target.unwind_records(), records, "{text}");
