@@ -23,6 +23,7 @@ use onnxc_proto::{
 
 use super::*;
 use onnxc_ir::graph::{DType, Dim, Op, Tensor, ValueId};
+use onnxc_ir::rules::Rule;
 use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 use onnxc_ops::AttrDefault::{Int, Optional, Required};
 use onnxc_ops::types::NUMERIC;
