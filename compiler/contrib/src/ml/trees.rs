@@ -341,7 +341,7 @@ fn ensemble(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             }
         }
     };
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let dtype = if cx.b.dtype(x) == DType::F64 { DType::F64 } else { DType::F32 };
     let mut forest = Forest { dtype, branches: Vec::with_capacity(count), leaves: vec![], roots: vec![] };
     for at in 0..count {
