@@ -53,7 +53,7 @@ pub const ROWS: &[OpDef] = &[
 ];
 
 fn array_feature_extractor(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, indices) = (cx.input(0)?, cx.input(1)?);
+    let (x, indices) = (cx.input("X")?, cx.input("Y")?);
     let Some(axis) = cx.b.rank(x).checked_sub(1) else {
         return malformed("features of a scalar".to_string());
     };
@@ -112,7 +112,7 @@ fn per_feature(cx: &mut NodeCx<'_, '_>, name: &str, x: ValueId, values: Data) ->
 }
 
 fn scale(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let shape = cx.b.shape(x);
     let mut y = cx.b.cast(x, work(cx.b.dtype(x)))?;
     for (name, function) in [("offset", BinaryFn::Sub), ("scale", BinaryFn::Mul)] {
@@ -128,7 +128,7 @@ fn scale(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// A row that would be divided by 0 stays as it is.
 fn normalize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let x = cx.b.cast(x, work(cx.b.dtype(x)))?;
     let axis = cx.b.rank(x) - 1;
     let divisor = match cx.str("norm")?.as_str() {
@@ -154,7 +154,7 @@ fn normalize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// Floats take the attributes of floats, integers those of integers.
 fn impute(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let dtype = cx.b.dtype(x);
     let (name, values, replaced) = match dtype.is_float() {
         true => {
@@ -188,7 +188,7 @@ fn impute(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 /// Floats are truncated to integers first. Of equal categories the last one counts. With `zeros` 0, a run in which a value is not a
 /// category fails.
 fn one_hot(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let mut x = cx.input(0)?;
+    let mut x = cx.input("X")?;
     let (given, shape) = (x, cx.b.shape(x));
     let categories = match (cx.ints("cats_int64s")?, cx.strs("cats_strings")?) {
         (Some(numbers), Some(texts)) if !numbers.is_empty() && !texts.is_empty() => {
@@ -228,7 +228,7 @@ fn one_hot(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let none = cx.b.scalar(DType::I64, 0.0);
         let rule = if is_text { "is not among" } else { "it must be one of" };
         let text = format!("{rule} the categories {}", listed_categories(cx, is_text)?);
-        let says = (cx.operand_name(0), text);
+        let says = (cx.operand_name("X"), text);
         let index = indices_or_fault(cx.b, [known, none, x], says, !is_text)?;
         let index = cx.b.unsqueeze(index, &[rank])?;
         let table = f32s(cx, &[1], &[0.0]);
@@ -284,7 +284,7 @@ fn vectorize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn binarize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let dtype = cx.b.dtype(x);
     let threshold = f64::from(cx.float("threshold")?);
     let above = match dtype {

@@ -113,12 +113,12 @@ fn below_zero(cx: &mut NodeCx<'_, '_>, x: ValueId, below: ValueId) -> Result<Vec
 }
 
 fn relu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     Ok(vec![cx.b.binary_scalar(BinaryFn::Max, x, 0.0)?])
 }
 
 fn leaky_relu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     leaky_relu_of(cx, x)
 }
 
@@ -130,13 +130,13 @@ pub fn leaky_relu_of(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<Vec<ValueId>
 
 /// The slope broadcasts to `x` and never the other way.
 fn prelu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, slope) = (cx.input(0)?, cx.input(1)?);
+    let (x, slope) = (cx.input("X")?, cx.input("slope")?);
     prelu_with(cx, x, slope)
 }
 
 /// Before opset 7 a slope vector belongs to the channels, axis 1.
 fn prelu_channels(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, slope) = (cx.input(0)?, cx.input(1)?);
+    let (x, slope) = (cx.input("X")?, cx.input("slope")?);
     let (rank, shape) = (cx.b.rank(x), cx.b.shape(slope));
     let slope = match shape.as_slice() {
         [count] if *count != Dim::ONE && rank > 2 => {
@@ -163,14 +163,14 @@ pub(super) fn thresholded_relu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> 
 }
 
 fn elu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let curve = cx.b.unary(UnaryFn::Expm1, x)?;
     let curve = cx.b.binary_scalar(BinaryFn::Mul, curve, f64::from(cx.float("alpha")?))?;
     below_zero(cx, x, curve)
 }
 
 fn celu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, alpha) = (cx.input(0)?, f64::from(cx.float("alpha")?));
+    let (x, alpha) = (cx.input("X")?, f64::from(cx.float("alpha")?));
     let curve = cx.b.binary_scalar(BinaryFn::Div, x, alpha)?;
     let curve = cx.b.unary(UnaryFn::Expm1, curve)?;
     let curve = cx.b.binary_scalar(BinaryFn::Mul, curve, alpha)?;
@@ -180,7 +180,7 @@ fn celu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn selu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let curve = cx.b.unary(UnaryFn::Expm1, x)?;
     let curve = cx.b.binary_scalar(BinaryFn::Mul, curve, f64::from(cx.float("alpha")?))?;
     let y = below_zero(cx, x, curve)?[0];
@@ -198,13 +198,13 @@ pub fn softplus_of(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
 }
 
 fn softplus(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     Ok(vec![softplus_of(cx.b, x)?])
 }
 
 /// `tanh(log(1 + e))` is `n / (n + 2)` with `n = e (e + 2)`, for `e = exp(x)`.
 fn mish(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     // From here on the quotient rounds to 1, and in f16 the product is not infinite.
     let most = if cx.b.dtype(x) == DType::F16 { 5.4 } else { 20.0 };
     let power = cx.b.binary_scalar(BinaryFn::Min, x, most)?;
@@ -217,7 +217,7 @@ fn mish(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn softsign(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("input")?;
     let magnitude = cx.b.unary(UnaryFn::Abs, x)?;
     let divisor = cx.b.binary_scalar(BinaryFn::Add, magnitude, 1.0)?;
     Ok(vec![cx.b.binary(BinaryFn::Div, x, divisor)?])
@@ -232,18 +232,18 @@ fn hard_sigmoid_of(cx: &mut NodeCx<'_, '_>, x: ValueId, alpha: f64, beta: f64) -
 }
 
 fn hard_sigmoid(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, alpha, beta) = (cx.input(0)?, cx.float("alpha")?, cx.float("beta")?);
+    let (x, alpha, beta) = (cx.input("X")?, cx.float("alpha")?, cx.float("beta")?);
     Ok(vec![hard_sigmoid_of(cx, x, f64::from(alpha), f64::from(beta))?])
 }
 
 fn hard_swish(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let gate = hard_sigmoid_of(cx, x, 1.0 / 6.0, 0.5)?;
     Ok(vec![cx.b.binary(BinaryFn::Mul, x, gate)?])
 }
 
 fn gelu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let y = match cx.str("approximate")?.as_str() {
         "none" => exact_gelu(cx.b, x)?,
         "tanh" => fast_gelu(cx.b, x)?,
@@ -293,14 +293,14 @@ pub fn swish_of(b: &mut Builder<'_>, x: ValueId, alpha: f32) -> Result<ValueId> 
 }
 
 fn swiglu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let linear = cx.input(1)?;
+    let linear = cx.input("B")?;
     let gate = swish(cx)?[0];
     Ok(vec![cx.b.binary(BinaryFn::Mul, gate, linear)?])
 }
 
 /// Integers go through f64: bias and lambd are floats.
 fn shrink(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("input")?;
     let (bias, lambd) = (f64::from(cx.float("bias")?), f64::from(cx.float("lambd")?));
     let dtype = cx.b.dtype(x);
     let work = if dtype.is_float() { dtype } else { DType::F64 };
@@ -321,7 +321,7 @@ fn shrink(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 /// Before opset 11 the limits are attributes. In version 1 one that is missing limits nothing; in version 6 it is the
 /// least or the greatest f32, which infinities exceed.
 fn clip_attributes(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let mut y = cx.input(0)?;
+    let mut y = cx.input("input")?;
     let limit = |cx: &NodeCx<'_, '_>, name: &str| match cx.def.since {
         1 => cx.optional_float(name),
         _ => cx.float(name).map(Some),
@@ -337,7 +337,7 @@ fn clip_attributes(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// Where min exceeds max, max wins.
 fn clip(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let mut y = cx.input(0)?;
+    let mut y = cx.input("input")?;
     for (at, function) in [(1, BinaryFn::Max), (2, BinaryFn::Min)] {
         if let Some(limit) = cx.optional(at) {
             let limit = to_scalar(cx, limit)?;

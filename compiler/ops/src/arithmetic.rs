@@ -151,7 +151,7 @@ fn mean(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 fn modulo(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     match cx.int("fmod")? {
-        0 if cx.b.dtype(cx.input(0)?).is_float() => {
+        0 if cx.b.dtype(cx.input("A")?).is_float() => {
             let message = "fmod is 0, and must be 1 for floats; the remainder has the sign of the divisor";
             cx.tolerated.push((Rule::AttributeMeaning, message.to_string()));
             binary(cx, BinaryFn::Mod)
@@ -165,7 +165,7 @@ fn modulo(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 /// The result has the base's type. Mixed types meet in the wider float, f64 where only one side is float
 /// and it is the exponent.
 fn pow(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (base, exponent) = (cx.input(0)?, cx.input(1)?);
+    let (base, exponent) = (cx.input("X")?, cx.input("Y")?);
     let (to, by) = (cx.b.dtype(base), cx.b.dtype(exponent));
     if cx.b.rank(exponent) == 0 && cx.b.known(exponent).is_some_and(|power| *power == [Dim::from(2i64)]) {
         return Ok(vec![cx.b.binary(BinaryFn::Mul, base, base)?]);
@@ -185,7 +185,7 @@ fn pow(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 /// A count outside `[0, bits)` leaves what sign extension fills in: `-1` for negative values shifted
 /// right, else 0.
 fn bit_shift(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, count) = (cx.input(0)?, cx.input(1)?);
+    let (x, count) = (cx.input("X")?, cx.input("Y")?);
     let (dtype, direction) = (cx.b.dtype(x), cx.str("direction")?);
     let function = match direction.as_str() {
         "LEFT" => BinaryFn::Shl,

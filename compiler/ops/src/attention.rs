@@ -185,7 +185,7 @@ fn check_together(cx: &mut NodeCx<'_, '_>) -> Result<()> {
         faults
             .push(format!("nonpad_kv_seqlen is given with {with}: it is for caches outside of the operator"));
     }
-    if forbids && cx.b.rank(cx.input(0)?) == 4 && !heads.is_empty() {
+    if forbids && cx.b.rank(cx.input("Q")?) == 4 && !heads.is_empty() {
         faults.push(format!("{} with Q of 4 axes, which have the numbers of heads", heads.join(" and ")));
     }
     match (faults.first(), forbids) {
@@ -198,7 +198,7 @@ fn check_together(cx: &mut NodeCx<'_, '_>) -> Result<()> {
 }
 
 fn attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (q, k, v) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (q, k, v) = (cx.input("Q")?, cx.input("K")?, cx.input("V")?);
     check_together(cx)?;
     let past = past(cx)?;
     let (q_heads, kv_heads) = (cx.optional_int("q_num_heads")?, cx.optional_int("kv_num_heads")?);
@@ -312,7 +312,7 @@ struct Bias {
 
 /// The sum of mask, causal mask, sliding window and padding of keys.
 fn bias(cx: &mut NodeCx<'_, '_>, scores: ValueId, dtype: DType) -> Result<Option<Bias>> {
-    let mask = cx.optional(3);
+    let mask = cx.optional("attn_mask");
     let past = past(cx)?.map(|(key, _)| key);
     let lengths = cx.optional(6);
     let causal = cx.int("is_causal")? != 0;
@@ -418,7 +418,8 @@ fn distance(
 }
 
 fn rotary_embedding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, cos, sin, positions) = (cx.input(0)?, cx.input(1)?, cx.input(2)?, cx.optional(3));
+    let (x, cos, sin, positions) =
+        (cx.input("X")?, cx.input("cos_cache")?, cx.input("sin_cache")?, cx.optional("position_ids"));
     let count = cx.optional_int("num_heads")?.filter(|&count| count > 0);
     let turning = cx.int("rotary_embedding_dim")?;
     let interleaved = cx.int("interleaved")? != 0;

@@ -516,7 +516,8 @@ fn scan_of_batches(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let value = same_length(cx.b, value, 0, &batch)?;
         operands.push(same_length(cx.b, value, 1, &length)?);
     }
-    let lengths = cx.optional(0).map(|lengths| same_length(cx.b, lengths, 0, &batch)).transpose()?;
+    let lengths =
+        cx.optional("sequence_lens").map(|lengths| same_length(cx.b, lengths, 0, &batch)).transpose()?;
     operands.extend(lengths);
     let types: Vec<TensorType> = operands.iter().map(|&value| element_type(cx.b.ty(value), 1)).collect();
     let elements: Vec<TensorType> =

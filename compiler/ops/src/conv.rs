@@ -87,7 +87,7 @@ fn malformed<T>(message: String) -> Result<T> {
 }
 
 fn conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, w) = (cx.input(0)?, cx.input(1)?);
+    let (x, w) = (cx.input("X")?, cx.input("W")?);
     let y = biased(cx, x, w)?;
     Ok(vec![channels_first(cx.b, y)?])
 }

@@ -77,7 +77,7 @@ pub const ROWS: &[OpDef] = &[
 ];
 
 fn identity(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let item = cx.item(0)?;
+    let item = cx.item("input")?;
     cx.give(vec![item])
 }
 
@@ -170,12 +170,12 @@ fn cast_by_name(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn cast_like(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let to = cx.b.dtype(cx.input(1)?);
+    let to = cx.b.dtype(cx.input("target_type")?);
     convert(cx, to)
 }
 
 fn bit_cast(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, to) = (cx.input(0)?, dtype_of(cx.int("to")?)?);
+    let (x, to) = (cx.input("input")?, dtype_of(cx.int("to")?)?);
     if cx.b.dtype(x) == to {
         return Ok(vec![x]);
     }

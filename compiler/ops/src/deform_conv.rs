@@ -109,8 +109,8 @@ impl Shape {
 fn deform_conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let shape = Shape::of(cx)?;
     check_result(cx, &shape)?;
-    let (x, w, offset) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
-    let (bias, mask) = (cx.optional(3), cx.optional(4));
+    let (x, w, offset) = (cx.input("X")?, cx.input("W")?, cx.input("offset")?);
+    let (bias, mask) = (cx.optional("B"), cx.optional("mask"));
     let b = &mut *cx.b;
     let dtype = b.dtype(x);
     let work = arithmetic(dtype);

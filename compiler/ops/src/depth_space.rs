@@ -70,7 +70,7 @@ fn block(cx: &NodeCx<'_, '_>, x: ValueId) -> Result<(Dim, bool)> {
 }
 
 fn depth_to_space(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("input")?;
     let (size, channels_first) = block(cx, x)?;
     let shape = cx.b.shape(x);
     let [batch, channels, height, width] = [0, 1, 2, 3].map(|axis| shape[axis].clone());
@@ -86,7 +86,7 @@ fn depth_to_space(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn space_to_depth(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("input")?;
     let (size, channels_first) = block(cx, x)?;
     let shape = cx.b.shape(x);
     let [batch, channels, height, width] = [0, 1, 2, 3].map(|axis| shape[axis].clone());

@@ -17,7 +17,7 @@ const DET_SHAPES: &[&str] = &["X[.., N, N]"];
 /// `[.., n, n] -> [..]`. One step of a loop eliminates one column, in f64 for every type, as NumPy does: where a pivot is much less than
 /// the rest of its row, f32 would lose what makes the other rows differ.
 fn det(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let b = &mut *cx.b;
     let (shape, dtype) = (b.shape(x), b.dtype(x));
     let (Some(rank), [.., rows, columns]) = (shape.len().checked_sub(2), shape.as_slice()) else {

@@ -28,7 +28,7 @@ const FLEX_ATTENTION_SHAPES: &[&str] = &["Q[B, H, _, E]", "K[B, G, S, E]", "V[B,
 
 /// `Q: [B, H, L, d]`, `K: [B, H_kv, S, d]`, `V: [B, H_kv, S, d_v]` gives `[B, H, L, d_v]`.
 fn flex_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (q, k, v) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (q, k, v) = (cx.input("Q")?, cx.input("K")?, cx.input("V")?);
     if [q, k, v].iter().any(|&value| cx.b.rank(value) != 4) {
         return malformed(format!("queries {}, keys {}, values {}", cx.b.ty(q), cx.b.ty(k), cx.b.ty(v)));
     }

@@ -45,25 +45,25 @@ struct Axis {
 
 /// `[N, C * blocks.., L]` gives `[N, C, image..]`; the parts of complex numbers are summed on their own.
 fn col_to_im(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("input")?;
     let Some((real, imaginary)) = cx.b.parts(x)? else { return Ok(vec![summed_blocks(cx, x)?]) };
     let (real, imaginary) = (summed_blocks(cx, real)?, summed_blocks(cx, imaginary)?);
     Ok(vec![cx.b.complex(cx.b.dtype(x), real, imaginary)?])
 }
 
 fn summed_blocks(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
-    let block = cx.input(2)?;
+    let block = cx.input("block_shape")?;
     let points = cx.b.ty(block).elements().as_const().map(|points| points as usize);
     let points = points.or(cx.declared_rank(0).and_then(|rank| rank.checked_sub(2)));
-    cx.with_count(1, points)?;
-    cx.with_count(2, points)?;
-    let image = cx.sizes_input(1)?;
+    cx.with_count("image_shape", points)?;
+    cx.with_count("block_shape", points)?;
+    let image = cx.sizes_input("image_shape")?;
     let rank = image.len();
-    let block = cx.input(2)?;
+    let block = cx.input("block_shape")?;
     if cx.b.known(block).is_none_or(|block| block.iter().any(|extent| !extent.is_const())) {
         return scattered_blocks(cx, x, &image);
     }
-    let block = checked_extents("block_shape", &cx.const_input(2)?, rank)?;
+    let block = checked_extents("block_shape", &cx.const_input("block_shape")?, rank)?;
     let (strides, dilations) = (extents(cx, "strides", rank, 1)?, extents(cx, "dilations", rank, 1)?);
     let (lo, hi) = explicit_pads(cx, rank)?;
     let mut axes = Vec::with_capacity(rank);
@@ -110,7 +110,7 @@ fn summed_blocks(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
 /// point if that lies in the padding.
 fn scattered_blocks(cx: &mut NodeCx<'_, '_>, x: ValueId, image: &[Dim]) -> Result<ValueId> {
     let rank = image.len();
-    let block = cx.sizes_input(2)?;
+    let block = cx.sizes_input("block_shape")?;
     let (strides, dilations) = (extents(cx, "strides", rank, 1)?, extents(cx, "dilations", rank, 1)?);
     let (lo, hi) = explicit_pads(cx, rank)?;
     let b = &mut *cx.b;
@@ -233,7 +233,7 @@ fn overlap(b: &mut Builder<'_>, x: ValueId, axis: &Axis) -> Result<ValueId> {
 /// Indices count elements of the image that the attributes imply. A larger `output_shape` only adds zeros after that
 /// image, as in the reference and in the official tests.
 fn max_unpool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, indices) = (cx.input(0)?, cx.input(1)?);
+    let (x, indices) = (cx.input("X")?, cx.input("I")?);
     let shape = cx.b.shape(x);
     let Some(rank) = shape.len().checked_sub(2).filter(|&rank| rank > 0) else {
         return malformed(format!("{} has no spatial axes", cx.b.ty(x)));
@@ -250,10 +250,10 @@ fn max_unpool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         }
         image.push(extent);
     }
-    let wanted = match cx.optional(2) {
+    let wanted = match cx.optional("output_shape") {
         Some(_) => {
-            cx.with_count(2, Some(shape.len()))?;
-            Some(cx.sizes_input(2)?)
+            cx.with_count("output_shape", Some(shape.len()))?;
+            Some(cx.sizes_input("output_shape")?)
         }
         None => None,
     };
@@ -269,7 +269,7 @@ fn max_unpool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         }
         for (axis, (to, from)) in wanted.iter().zip(&image).enumerate() {
             let rule = format!("dimension {axis} of the image, which it must not cut");
-            let name = format!("element {axis} of {}", cx.operand_name(2));
+            let name = format!("element {axis} of {}", cx.operand_name("output_shape"));
             cx.b.require(Requirement::at_most(from.clone(), to.clone()).says_at_least(name, rule))?;
         }
         let missing = |(to, from): (&Dim, &Dim)| match to.clone() - from.clone() {

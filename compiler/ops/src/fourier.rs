@@ -69,7 +69,7 @@ struct Transform {
 }
 
 fn dft(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("input")?;
     let (inverse, onesided) = (cx.int("inverse")? != 0, cx.int("onesided")? != 0);
     let x = with_parts(cx.b, x, onesided.then_some(if inverse { 2 } else { 1 }))?;
     let rank = cx.b.rank(x);
@@ -143,7 +143,7 @@ fn dft_of_last(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
     let rank = cx.b.rank(x);
     let (inverse, onesided) = (cx.int("inverse")? != 0, cx.int("onesided")? != 0);
     let extent = cx.b.ty(x).shape[rank - 2].clone();
-    let length = match cx.optional(1) {
+    let length = match cx.optional("dft_length") {
         Some(_) => size_scalar(cx, 1)?,
         None if inverse && onesided => (extent - Dim::ONE) * Dim::from(2usize),
         None => extent,
@@ -496,7 +496,7 @@ fn real_inverse(b: &mut Builder<'_>, x: ValueId, n: &Dim) -> Result<ValueId> {
 }
 
 fn stft(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (mut signal, window) = (cx.input(0)?, cx.optional(2));
+    let (mut signal, window) = (cx.input("signal")?, cx.optional("window"));
     if cx.b.rank(signal) == 2 {
         let text = format!("signal {} has 2 axes and must have 3", cx.b.ty(signal));
         cx.tolerated
@@ -504,7 +504,7 @@ fn stft(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         signal = cx.b.unsqueeze(signal, &[2])?;
     }
     let onesided = cx.int("onesided")? != 0;
-    let length = match (cx.optional(3), window) {
+    let length = match (cx.optional("frame_length"), window) {
         (Some(_), _) => size_scalar(cx, 3)?,
         (None, Some(window)) if cx.b.rank(window) == 1 => cx.b.shape(window)[0].clone(),
         (None, Some(window)) => return malformed(format!("window {}", cx.b.ty(window))),
@@ -535,7 +535,7 @@ fn stft(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 /// of two is known.
 fn frames(cx: &mut NodeCx<'_, '_>, signal: ValueId, length: &Dim) -> Result<ValueId> {
     let known = |dim: Option<&Dim>| dim.and_then(Dim::as_const);
-    let step = cx.input(1)?;
+    let step = cx.input("frame_step")?;
     let step_known = known(cx.b.known(step).as_deref().and_then(<[Dim]>::first));
     if let (Some(step), Some(extent)) = (step_known, length.as_const()) {
         let (Ok(stride @ 1..), Ok(kernel @ 1..)) = (usize::try_from(step), usize::try_from(extent)) else {
@@ -571,7 +571,8 @@ fn mel_weight_matrix(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let number = cx.int("output_datatype")?;
     let dtype = i32::try_from(number).ok().and_then(DType::from_onnx).filter(|dtype| NUMERIC.contains(dtype));
     let Some(dtype) = dtype else { return malformed(format!("output_datatype {number}")) };
-    let (rate, lowest, highest) = (cx.input(2)?, cx.input(3)?, cx.input(4)?);
+    let (rate, lowest, highest) =
+        (cx.input("sample_rate")?, cx.input("lower_edge_hertz")?, cx.input("upper_edge_hertz")?);
     let b = &mut *cx.b;
     let scalar = |b: &mut Builder<'_>, value: ValueId| -> Result<ValueId> {
         let value = b.reshape(value, vec![])?;

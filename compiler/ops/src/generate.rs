@@ -160,8 +160,8 @@ pub(super) fn constant(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn constant_of_shape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    cx.with_count(0, cx.declared_rank(0))?;
-    let shape = cx.sizes_input(0)?;
+    cx.with_count("input", cx.declared_rank(0))?;
+    let shape = cx.sizes_input("input")?;
     if shape.iter().any(|dim| dim.as_const().is_some_and(|size| size < 0)) {
         return malformed(format!("shape {shape:?} has a negative size"));
     }
@@ -194,7 +194,7 @@ fn size(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// Ones where `column - row == k`, in the shape of the input.
 fn eye_like(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("input")?;
     let shape = cx.b.shape(x);
     let [rows, columns] = shape.as_slice() else {
         return malformed(format!("{} is not a matrix", cx.b.ty(x)));

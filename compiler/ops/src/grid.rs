@@ -223,9 +223,9 @@ fn tap_inside(b: &mut Builder<'_>, index: ValueId, size: &Dim, rule: &Rule) -> R
 
 /// `theta: [N, r, r + 1]` applied to the positions of a grid of `size` between -1 and 1: `[N, d.., r]`.
 fn affine_grid(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let theta = cx.input(0)?;
-    cx.with_count(1, cx.declared_rank(0))?;
-    let size = cx.sizes_input(1)?;
+    let theta = cx.input("theta")?;
+    cx.with_count("size", cx.declared_rank(0))?;
+    let size = cx.sizes_input("size")?;
     let align = cx.int("align_corners")? != 0;
     let b = &mut *cx.b;
     let Some(rank) = size.len().checked_sub(2).filter(|rank| (2..=3).contains(rank)) else {

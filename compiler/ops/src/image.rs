@@ -14,7 +14,7 @@ pub const ROWS: &[OpDef] = &[
 
 /// `image: [H, W, C]`. Of a stream that cannot be decoded `H` and `W` are 0.
 fn decode(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let stream = cx.input(0)?;
+    let stream = cx.input("encoded_stream")?;
     let (number, channels) = match cx.str("pixel_format")?.as_str() {
         "RGB" => (0i64, 3usize),
         "BGR" => (1, 3),

@@ -141,7 +141,7 @@ const TRILU_SHAPES: &[&str] = &["input[.., _, _]", "count(k) = 1"];
 
 /// A single constant index of a constant axis is a slice, which costs nothing.
 fn gather(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, indices) = (cx.input(0)?, cx.input(1)?);
+    let (x, indices) = (cx.input("data")?, cx.input("indices")?);
     let axis = normalize_axis(cx.int("axis")?, cx.b.rank(x))?;
     let size = cx.b.ty(x).shape[axis].as_const();
     let index = match cx.b.known(indices).as_deref() {
@@ -152,7 +152,7 @@ fn gather(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let wrapped = if index < 0 { index + size } else { index };
         if !(0..size).contains(&wrapped) {
             let place = vec!["0".to_string(); cx.b.rank(indices)];
-            let operand = Operand::new(cx.operand_name(1));
+            let operand = Operand::new(cx.operand_name("indices"));
             return malformed(operand.sentence(&place, [&index, &-size, &(size - 1)]));
         }
         let slice = cx.b.slice_axis(x, axis, Dim::from(wrapped), Dim::ONE)?;
@@ -165,7 +165,7 @@ fn gather(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// `X: [.., n]`, indices of any shape taken in order: `[.., count]`, two axes at least.
 fn gather_elements(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, indices) = (cx.input(0)?, cx.input(1)?);
+    let (x, indices) = (cx.input("data")?, cx.input("indices")?);
     let axis = normalize_axis(cx.int("axis")?, cx.b.rank(x))?;
     Ok(vec![cx.b.emit1(Op::GatherElements { axis }, &[x, indices])?])
 }
@@ -228,7 +228,7 @@ fn combination(cx: &NodeCx<'_, '_>) -> Result<Option<BinaryFn>> {
 }
 
 fn scatter_elements(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, indices, updates) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (x, indices, updates) = (cx.input("data")?, cx.input("indices")?, cx.input("updates")?);
     let axis = normalize_axis(cx.int("axis")?, cx.b.rank(x))?;
     let combine = combination(cx)?;
     let op = Op::ScatterElements { axis, combine };
@@ -236,7 +236,7 @@ fn scatter_elements(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn scatter_nd(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, indices, updates) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (x, indices, updates) = (cx.input("data")?, cx.input("indices")?, cx.input("updates")?);
     let combine = combination(cx)?;
     // The ranks: updates + depth = data + indices - 1.
     let ranks = cx.b.rank(x) + cx.b.rank(indices);
@@ -271,7 +271,7 @@ fn scatter(
 
 /// Position `write_indices[batch] + i` of the sequence axis takes update `i`.
 fn tensor_scatter(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (cache, update) = (cx.input(0)?, cx.input(1)?);
+    let (cache, update) = (cx.input("past_cache")?, cx.input("update")?);
     let rank = cx.b.rank(cache);
     let axis = normalize_axis(cx.int("axis")?, rank)?;
     if axis == 0 || cx.b.rank(update) != rank {
@@ -279,7 +279,7 @@ fn tensor_scatter(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let shape = cx.b.shape(update);
     let mut index = index_along(cx, shape[axis].clone(), axis, rank)?;
-    if let Some(first) = cx.optional(2) {
+    if let Some(first) = cx.optional("write_indices") {
         let mut batch = vec![Dim::ONE; rank];
         batch[0] = shape[0].clone();
         let first = cx.b.reshape(first, batch)?;
@@ -300,7 +300,7 @@ fn tensor_scatter(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// Element `t` of a sequence of length `n` comes from `n - 1 - t` where `t < n`, else from `t`.
 fn reverse_sequence(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, lengths) = (cx.input(0)?, cx.input(1)?);
+    let (x, lengths) = (cx.input("input")?, cx.input("sequence_lens")?);
     let shape = cx.b.shape(x);
     let batch = normalize_axis(cx.int("batch_axis")?, shape.len())?;
     let time = normalize_axis(cx.int("time_axis")?, shape.len())?;
@@ -321,8 +321,8 @@ fn reverse_sequence(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// Negative indices count from `depth` from opset 11 on; before, they match nothing.
 fn one_hot(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (indices, values) = (cx.input(0)?, cx.input(2)?);
-    let depth = match cx.known_input(1) {
+    let (indices, values) = (cx.input("indices")?, cx.input("values")?);
+    let depth = match cx.known_input("depth") {
         Ok(known) if known.len() == 1 => known[0].clone(),
         Ok(known) => return malformed(format!("depth has {} elements, not 1", known.len())),
         Err(_) => match const_floats(cx, 1) {
@@ -357,8 +357,8 @@ fn one_hot(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// The number of elements kept is that of true conditions: where these are not constant, data decide it.
 fn compress(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let mut x = cx.input(0)?;
-    let condition = cx.input(1)?;
+    let mut x = cx.input("input")?;
+    let condition = cx.input("condition")?;
     let axis = match cx.optional_int("axis")? {
         Some(axis) => normalize_axis(axis, cx.b.rank(x))?,
         None => {
@@ -380,7 +380,7 @@ fn compress(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// Indices of the elements that are not 0, in row-major order: i64 `[rank, count]`.
 fn non_zero(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let shape = cx.b.shape(x);
     let flat = cx.b.reshape(x, vec![product(&shape)])?;
     let (parts, is_bool) = (cx.b.parts(flat)?, cx.b.dtype(flat) == DType::Bool);

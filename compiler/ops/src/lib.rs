@@ -569,6 +569,28 @@ pub struct NodeCx<'a, 'g> {
     pub tolerated: Vec<(Rule, String)>,
 }
 
+/// What a lowering asks for an input by: its name in the row, or its number, where the input is variadic or where rows of one
+/// lowering have other names for it.
+pub trait InputKey: Copy {
+    fn position(self, row: &OpDef) -> usize;
+}
+
+impl InputKey for usize {
+    fn position(self, _: &OpDef) -> usize {
+        self
+    }
+}
+
+impl InputKey for &str {
+    /// # Panics
+    ///
+    /// Where the row has no such input: a test holds all lowerings to the names of their rows.
+    fn position(self, row: &OpDef) -> usize {
+        let found = row.inputs.iter().position(|input| input.name == self);
+        found.unwrap_or_else(|| panic!("{}-{} has no input {self}", row.name, row.since))
+    }
+}
+
 impl<'a, 'g> NodeCx<'a, 'g> {
     /// Checks the shapes of the inputs, then lowers the node: one value per output.
     pub fn lower(&mut self) -> Result<Vec<Item>> {
@@ -590,7 +612,8 @@ impl<'a, 'g> NodeCx<'a, 'g> {
     }
 
     /// What messages call an input: ``indices `x` ``.
-    pub fn operand_name(&self, at: usize) -> String {
+    pub fn operand_name(&self, at: impl InputKey) -> String {
+        let at = self.position(at);
         let last = self.def.inputs.len().saturating_sub(1);
         let param = self.def.inputs.get(at.min(last)).map_or("input", |param| param.name);
         let name = self.optional(at).map_or("", |value| self.b.graph.values[value].name.as_str());
@@ -600,6 +623,11 @@ impl<'a, 'g> NodeCx<'a, 'g> {
         }
     }
 
+    /// The number of an input.
+    fn position(&self, at: impl InputKey) -> usize {
+        at.position(self.def)
+    }
+
     /// The results of a row that has results other than tensors, in place of those it returns.
     pub fn give(&mut self, results: Vec<Item>) -> Result<Vec<ValueId>> {
         self.given = results;
@@ -607,27 +635,30 @@ impl<'a, 'g> NodeCx<'a, 'g> {
     }
 
     /// An input of any kind that the row requires.
-    pub fn item(&self, at: usize) -> Result<Item> {
+    pub fn item(&self, at: impl InputKey) -> Result<Item> {
+        let at = self.position(at);
         match self.optional_item(at) {
             Some(item) => Ok(item),
             None => self.input(at).map(Item::Tensor),
         }
     }
 
-    pub fn optional_item(&self, at: usize) -> Option<Item> {
+    pub fn optional_item(&self, at: impl InputKey) -> Option<Item> {
+        let at = self.position(at);
         self.compounds.get(&at).cloned().or_else(|| self.optional(at).map(Item::Tensor))
     }
 
     /// An input that the row requires (arity is checked before lowering).
-    pub fn input(&self, at: usize) -> Result<ValueId> {
+    pub fn input(&self, at: impl InputKey) -> Result<ValueId> {
+        let at = self.position(at);
         self.optional(at).ok_or_else(|| {
             let name = self.def.inputs.get(at).map_or("?", |param| param.name);
             Error::malformed(Stage::Import, format!("input {at} ({name}) is missing"))
         })
     }
 
-    pub fn optional(&self, at: usize) -> Option<ValueId> {
-        self.inputs.get(at).copied().flatten()
+    pub fn optional(&self, at: impl InputKey) -> Option<ValueId> {
+        self.inputs.get(self.position(at)).copied().flatten()
     }
 
     /// Whether the node names output `at`.
@@ -780,7 +811,8 @@ impl<'a, 'g> NodeCx<'a, 'g> {
 
     /// Takes an input that is a vector of unknown length to have `count` elements, if given: a run in which it
     /// has another number fails.
-    pub fn with_count(&mut self, at: usize, count: Option<usize>) -> Result<()> {
+    pub fn with_count(&mut self, at: impl InputKey, count: Option<usize>) -> Result<()> {
+        let at = self.position(at);
         let (Some(value), Some(count)) = (self.optional(at), count) else { return Ok(()) };
         if let [length] = self.b.shape(value).as_slice()
             && !length.is_const()
@@ -800,7 +832,8 @@ impl<'a, 'g> NodeCx<'a, 'g> {
     }
 
     /// Elements of an integer input that must be known at compile time (axes, shapes, pads...).
-    pub fn known_input(&self, at: usize) -> Result<Vec<Dim>> {
+    pub fn known_input(&self, at: impl InputKey) -> Result<Vec<Dim>> {
+        let at = self.position(at);
         let value = self.input(at)?;
         match self.b.known(value) {
             Some(elements) => Ok(elements.to_vec()),
@@ -819,7 +852,12 @@ impl<'a, 'g> NodeCx<'a, 'g> {
 
     /// Elements of an integer input as sizes: known, or else decided by data. A run in which one is negative, or more
     /// than `bound` of its number, fails.
-    pub fn sizes_within(&mut self, at: usize, bound: &dyn Fn(usize) -> Option<Dim>) -> Result<Vec<Dim>> {
+    pub fn sizes_within(
+        &mut self,
+        at: impl InputKey,
+        bound: &dyn Fn(usize) -> Option<Dim>,
+    ) -> Result<Vec<Dim>> {
+        let at = self.position(at);
         let value = self.input(at)?;
         match self.b.known(value) {
             Some(elements) => Ok(elements.to_vec()),
@@ -828,12 +866,13 @@ impl<'a, 'g> NodeCx<'a, 'g> {
     }
 
     /// [`NodeCx::sizes_within`] without bounds.
-    pub fn sizes_input(&mut self, at: usize) -> Result<Vec<Dim>> {
+    pub fn sizes_input(&mut self, at: impl InputKey) -> Result<Vec<Dim>> {
         self.sizes_within(at, &|_| None)
     }
 
     /// Elements of an integer input, of either sign: known, or else decided by data.
-    pub fn integers_input(&mut self, at: usize) -> Result<Vec<Dim>> {
+    pub fn integers_input(&mut self, at: impl InputKey) -> Result<Vec<Dim>> {
+        let at = self.position(at);
         let value = self.input(at)?;
         match self.b.known(value) {
             Some(elements) => Ok(elements.to_vec()),
@@ -847,7 +886,8 @@ impl<'a, 'g> NodeCx<'a, 'g> {
     }
 
     /// Number of elements of an input, which decides the rank of the result.
-    pub fn input_count(&self, at: usize) -> Result<usize> {
+    pub fn input_count(&self, at: impl InputKey) -> Result<usize> {
+        let at = self.position(at);
         let ty = self.b.ty(self.input(at)?);
         let count = ty.elements().as_const().and_then(|count| usize::try_from(count).ok());
         match count.filter(|&count| count <= onnxc_ir::graph::MAX_KNOWN) {
@@ -857,7 +897,8 @@ impl<'a, 'g> NodeCx<'a, 'g> {
     }
 
     /// As [`NodeCx::known_input`], each element a constant.
-    pub fn const_input(&self, at: usize) -> Result<Vec<i64>> {
+    pub fn const_input(&self, at: impl InputKey) -> Result<Vec<i64>> {
+        let at = self.position(at);
         self.known_input(at)?
             .iter()
             .map(|dim| {

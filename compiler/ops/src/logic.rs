@@ -99,12 +99,12 @@ fn legacy_compare(cx: &mut NodeCx<'_, '_>, function: CompareFn) -> Result<Vec<Va
 }
 
 fn select(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (condition, then, otherwise) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (condition, then, otherwise) = (cx.input("condition")?, cx.input("X")?, cx.input("Y")?);
     Ok(vec![cx.b.select(condition, then, otherwise)?])
 }
 
 fn is_inf(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let wanted = (cx.int("detect_negative")? != 0, cx.int("detect_positive")? != 0);
     let result = match wanted {
         (true, true) => {

@@ -44,18 +44,19 @@ const NEGATIVE_LOG_LIKELIHOOD_LOSS: OpDef = OpDef {
 };
 
 fn softmax_cross_entropy_loss(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let scores = cx.input(0)?;
+    let scores = cx.input("scores")?;
     if cx.b.rank(scores) < 2 {
         return Err(Error::malformed(Stage::Infer, format!("scores {} have no classes", cx.b.ty(scores))));
     }
     let log_probabilities = log_softmax_along(cx.b, scores, 1)?;
-    let (labels, weights, ignored) = (cx.input(1)?, cx.optional(2), cx.optional_int("ignore_index")?);
+    let (labels, weights, ignored) =
+        (cx.input("labels")?, cx.optional("weights"), cx.optional_int("ignore_index")?);
     Ok(vec![likelihood_loss(cx, log_probabilities, labels, weights, ignored)?, log_probabilities])
 }
 
 fn negative_log_likelihood_loss(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (input, target) = (cx.input(0)?, cx.input(1)?);
-    let (weights, ignored) = (cx.optional(2), cx.optional_int("ignore_index")?);
+    let (input, target) = (cx.input("input")?, cx.input("target")?);
+    let (weights, ignored) = (cx.optional("weight"), cx.optional_int("ignore_index")?);
     Ok(vec![likelihood_loss(cx, input, target, weights, ignored)?])
 }
 

@@ -77,7 +77,7 @@ const GEMM_9: OpDef = OpDef { since: 9, types: &[("T", &[F32, F64, F16, I32, I64
 const GEMM_11: OpDef = OpDef { since: 11, inputs: &[req("A", "T"), req("B", "T"), opt("C", "T")], ..GEMM_9 };
 
 fn mat_mul(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, y) = (cx.input(0)?, cx.input(1)?);
+    let (x, y) = (cx.input("A")?, cx.input("B")?);
     Ok(vec![product(cx.b, x, y)?])
 }
 

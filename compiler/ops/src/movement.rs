@@ -315,7 +315,7 @@ fn squeeze(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn unsqueeze(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("data")?;
     let count = cx.declared_rank(0).and_then(|rank| rank.checked_sub(cx.b.rank(x)));
     cx.with_count(1, count)?;
     if let Some(axes) = late_axes(cx, 1) {
@@ -329,7 +329,7 @@ fn unsqueeze(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn transpose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("data")?;
     let rank = cx.b.rank(x);
     let perm = match cx.ints("perm")? {
         Some(perm) if perm.len() == rank => {
@@ -500,15 +500,15 @@ fn expanded_shape(cx: &mut NodeCx<'_, '_>, x: ValueId, wanted: &[Dim]) -> Result
 }
 
 fn tile(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
-    cx.with_count(1, Some(cx.b.rank(x)))?;
-    let repeats = cx.sizes_input(1)?;
+    let x = cx.input("input")?;
+    cx.with_count("repeats", Some(cx.b.rank(x)))?;
+    let repeats = cx.sizes_input("repeats")?;
     tile_by(cx, x, &repeats)
 }
 
 /// Opset 1: `tiles` copies along one `axis`.
 fn tile_axis(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, axis) = (cx.input(0)?, cx.input(2)?);
+    let (x, axis) = (cx.input("input")?, cx.input("axis")?);
     let rank = cx.b.rank(x);
     let axis = cx.b.cast(axis, DType::I64)?;
     let known = cx.b.known(axis).and_then(|known| known.first().and_then(Dim::as_const));

@@ -37,7 +37,7 @@ const INPUTS: &[Param] = &[
 /// `boxes: [B, S, 4]`, `scores: [B, C, S]` gives `[n, 3]`: image, class and box of each that is selected, by image,
 /// then by class, then by falling score. Of equal scores the lower index comes first.
 fn non_max_suppression(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (boxes, scores) = (cx.input(0)?, cx.input(1)?);
+    let (boxes, scores) = (cx.input("boxes")?, cx.input("scores")?);
     let centered = cx.int("center_point_box")? != 0;
     let (shape, boxes_ty) = (cx.b.shape(scores), cx.b.ty(boxes).clone());
     if shape.len() != 3 || boxes_ty.rank() != 3 || boxes_ty.shape[2].as_const().is_some_and(|four| four != 4)

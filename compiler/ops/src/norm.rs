@@ -422,7 +422,7 @@ fn train(
 }
 
 fn instance_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, scale, bias) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (x, scale, bias) = (cx.input("input")?, cx.input("scale")?, cx.input("B")?);
     let epsilon = cx.float("epsilon")?;
     let b = &mut *cx.b;
     let (rank, dtype) = (b.rank(x), b.dtype(x));
@@ -494,7 +494,7 @@ pub fn normalized_groups(b: &mut Builder<'_>, x: ValueId, groups: i64, epsilon: 
 }
 
 fn group_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, scale, bias) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (x, scale, bias) = (cx.input("X")?, cx.input("scale")?, cx.input("bias")?);
     let (groups, epsilon) = (cx.int("num_groups")?, cx.float("epsilon")?);
     // The first version scales per group, the second per channel.
     let scales_groups = cx.def.since < 21;
@@ -516,7 +516,7 @@ fn group_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn mean_variance_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let rank = cx.b.rank(x);
     let axes = normalize_axes(&cx.ints("axes")?.unwrap_or_default(), rank)?;
     let b = &mut *cx.b;
@@ -531,7 +531,7 @@ fn mean_variance_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> 
 
 /// A vector of norm zero stays zero.
 fn lp_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("input")?;
     let p = cx.int("p")?;
     let axis = normalize_axis(cx.int("axis")?, cx.b.rank(x))?;
     if !(1..=2).contains(&p) {
@@ -553,7 +553,7 @@ fn lp_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// `y = x / (bias + alpha / size * sum of squares of the neighbouring channels)^beta`
 fn lrn(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let (alpha, beta, bias) = (cx.float("alpha")?, cx.float("beta")?, cx.float("bias")?);
     let size = match cx.int("size")? {
         size @ 1..=0xff_ffff => size as usize,

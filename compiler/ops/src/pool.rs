@@ -263,7 +263,7 @@ fn pooled(
 }
 
 fn max_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     max_pool_of(cx, x)
 }
 
@@ -333,7 +333,7 @@ fn max_indices(b: &mut Builder<'_>, x: ValueId, geometry: &Geometry, column_majo
 }
 
 fn average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     Ok(vec![averaged(cx, x)?])
 }
 
@@ -450,7 +450,7 @@ pub fn root(b: &mut Builder<'_>, x: ValueId, p: f64) -> Result<ValueId> {
 }
 
 fn lp_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let geometry = pool_geometry(cx, x)?;
     let p = exponent(cx)?;
     let b = &mut *cx.b;
@@ -472,19 +472,19 @@ pub fn spatial_axes(b: &Builder<'_>, x: ValueId) -> Result<Vec<usize>> {
 }
 
 fn global_average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let axes = spatial_axes(cx.b, x)?;
     Ok(vec![cx.b.mean(x, &axes)?])
 }
 
 fn global_max_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let axes = spatial_axes(cx.b, x)?;
     Ok(vec![cx.b.reduce(ReduceFn::Max, x, &axes)?])
 }
 
 fn global_lp_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let p = exponent(cx)?;
     let axes = spatial_axes(cx.b, x)?;
     let wide = cx.b.widened(x)?;

@@ -553,7 +553,7 @@ pub fn quantize_linear(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn dynamic_quantize_linear(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("x")?;
     Ok(dynamically_quantized(cx.b, x)?.to_vec())
 }
 
@@ -637,8 +637,8 @@ pub fn rescaled(
 }
 
 fn mat_mul_integer(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, y) = (cx.input(0)?, cx.input(1)?);
-    let (x_zero, y_zero) = (cx.optional(2), cx.optional(3));
+    let (x, y) = (cx.input("A")?, cx.input("B")?);
+    let (x_zero, y_zero) = (cx.optional("a_zero_point"), cx.optional("b_zero_point"));
     let b = &mut *cx.b;
     let x = centred(b, x, x_zero, Side::Rows, I32)?;
     let y = centred(b, y, y_zero, Side::Columns, I32)?;
@@ -646,7 +646,7 @@ fn mat_mul_integer(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn qlinear_mat_mul(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let mut inputs = [cx.input(0)?; 8];
+    let mut inputs = [cx.input("a")?; 8];
     for (at, slot) in inputs.iter_mut().enumerate() {
         *slot = cx.input(at)?;
     }
@@ -697,18 +697,19 @@ fn integer_convolution(
 }
 
 fn conv_integer(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, w, x_zero, w_zero) = (cx.input(0)?, cx.input(1)?, cx.optional(2), cx.optional(3));
+    let (x, w, x_zero, w_zero) =
+        (cx.input("x")?, cx.input("w")?, cx.optional("x_zero_point"), cx.optional("w_zero_point"));
     let y = integer_convolution(cx, x, x_zero, w, w_zero)?;
     Ok(vec![channels_first(cx.b, y)?])
 }
 
 fn qlinear_conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let mut inputs = [cx.input(0)?; 8];
+    let mut inputs = [cx.input("x")?; 8];
     for (at, slot) in inputs.iter_mut().enumerate() {
         *slot = cx.input(at)?;
     }
     let [x, x_scale, x_zero, w, w_scale, w_zero, out_scale, out_zero] = inputs;
-    let bias = cx.optional(8);
+    let bias = cx.optional("B");
     let is_last = cx.has("channels_last") && cx.int("channels_last")? != 0;
     let x = if is_last { channels_first(cx.b, x)? } else { x };
     let mut sum = integer_convolution(cx, x, Some(x_zero), w, Some(w_zero))?;

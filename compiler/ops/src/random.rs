@@ -307,7 +307,7 @@ fn normal(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn bernoulli(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("input")?;
     let (shape, dtype) = wanted(cx)?;
     let ty = work(cx.b.dtype(x));
     let u = Generator::new(cx)?.below_one(cx, shape, ty)?;
@@ -317,7 +317,7 @@ fn bernoulli(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn multinomial(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("input")?;
     let rows = cx.b.shape(x)[0].clone();
     let samples = match usize::try_from(cx.int("sample_size")?) {
         Ok(samples) if samples > 0 => Dim::from(samples),
@@ -393,7 +393,7 @@ fn below_one_for_dropout(cx: &mut NodeCx<'_, '_>, shape: Vec<Dim>) -> Result<Val
 
 /// Elements stay with a chance of `1 - ratio`, and are divided by it; the others are 0.
 fn dropout(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("data")?;
     let (dtype, shape) = (cx.b.dtype(x), cx.b.shape(x));
     // The mask is a bool from version 10 on.
     let mask = if cx.def.since >= 10 { DType::Bool } else { dtype };

@@ -73,7 +73,7 @@ struct Image {
 
 /// `X: [N, C, H, W]`, `rois: [R, 4]` gives `[R, C, output_height, output_width]`.
 fn roi_align(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, rois, images) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (x, rois, images) = (cx.input("X")?, cx.input("rois")?, cx.input("batch_indices")?);
     let half_pixel = match cx.has("coordinate_transformation_mode") {
         false => false,
         true => match cx.str("coordinate_transformation_mode")?.as_str() {
@@ -358,7 +358,7 @@ fn by_bin(b: &mut Builder<'_>, x: ValueId, bins: [usize; 2], ratio: usize) -> Re
 /// `X: [N, C, H, W]`, `rois: [R, 5]` gives `[R, C, pooled..]`. One axis is maximized after the other; a bin of no
 /// points gives 0.
 fn max_roi_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, rois) = (cx.input(0)?, cx.input(1)?);
+    let (x, rois) = (cx.input("X")?, cx.input("rois")?);
     let pooled = cx.ints("pooled_shape")?.unwrap_or_default();
     let scale = cx.float("spatial_scale")?;
     let &[height, width] = pooled.as_slice() else {

@@ -7,7 +7,7 @@ pub use super::item::{ALL_KINDS, Item, ItemKind, SEQUENCES};
 pub use super::sets::*;
 pub use super::types::*;
 pub use super::{AttrDef, NodeCx, OpDef, Param, normalize_axes, normalize_axis, not_one_of, opt, req, var};
-use super::{AttrDefault, AttrKind, LowerFn};
+use super::{AttrDefault, AttrKind, InputKey, LowerFn};
 use onnxc_ir::build::Builder;
 pub use onnxc_ir::error::{Error, Result, Stage};
 pub use onnxc_ir::graph::claim::{self, V};
@@ -178,7 +178,8 @@ pub fn indices_or_fault(
 }
 
 /// The only element of an integer input that is a size: known, or decided by data.
-pub fn size_scalar(cx: &mut NodeCx<'_, '_>, at: usize) -> Result<Dim> {
+pub fn size_scalar(cx: &mut NodeCx<'_, '_>, at: impl InputKey) -> Result<Dim> {
+    let at = at.position(cx.def);
     cx.with_count(at, Some(1))?;
     match cx.sizes_input(at)?.as_slice() {
         [only] => Ok(only.clone()),

@@ -76,7 +76,7 @@ fn length(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn split(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, sizes) = (cx.input(0)?, cx.optional(1));
+    let (x, sizes) = (cx.input("input")?, cx.optional("split"));
     let axis = normalize_axis(cx.int("axis")?, cx.b.rank(x))?;
     let keep = cx.int("keepdims")? != 0;
     let item = sequence::split(cx.b, x, axis, keep, sizes)?;

@@ -486,11 +486,11 @@ fn pad_by_index(
 
 /// Odd differences put the window half an element to the left, and the extra padding to the right.
 fn center_crop_pad(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("input_data")?;
     let rank = cx.b.rank(x);
     let axes = cx.ints("axes")?.unwrap_or_else(|| (0..rank as i64).collect());
-    cx.with_count(1, Some(axes.len()))?;
-    let sizes = cx.sizes_input(1)?;
+    cx.with_count("shape", Some(axes.len()))?;
+    let sizes = cx.sizes_input("shape")?;
     normalize_axes(&axes, rank)?;
     if sizes.len() != axes.len() {
         return malformed(format!("shape {sizes:?} for {} axes", axes.len()));

@@ -66,7 +66,7 @@ fn on_rows(
     cx: &mut NodeCx<'_, '_>,
     along: fn(&mut Builder<'_>, ValueId, usize) -> Result<ValueId>,
 ) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("input")?;
     let axis = cx.int("axis")?;
     Ok(vec![on_rows_of(cx.b, x, axis, cx.def.since < 13, along)?])
 }

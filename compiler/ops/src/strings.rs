@@ -33,7 +33,7 @@ fn strings_like(b: &Builder<'_>, like: ValueId) -> TensorType {
 }
 
 fn concat(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, y) = (cx.input(0)?, cx.input(1)?);
+    let (x, y) = (cx.input("X")?, cx.input(1)?);
     let shape = broadcast_shapes(&[&cx.b.shape(x), &cx.b.shape(y)])?;
     let (x, y) = (cx.b.expand(x, shape.clone())?, cx.b.expand(y, shape)?);
     let (count, result) = (cx.b.ty(x).elements(), strings_like(cx.b, x));
@@ -47,7 +47,7 @@ pub fn constant(cx: &mut NodeCx<'_, '_>, texts: &[impl AsRef<[u8]>]) -> ValueId 
 
 /// Each row of `Y` is as long as the longest one.
 fn split(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let delimiter = constant(cx, &[cx.str("delimiter").unwrap_or_default()]);
     // Any number of splits is more than any text has.
     let splits = cx.optional_int("maxsplit")?.filter(|&splits| splits >= 0).unwrap_or(i64::MAX);
@@ -72,7 +72,7 @@ pub fn most(cx: &mut NodeCx<'_, '_>, counts: ValueId) -> Result<Dim> {
 
 /// Of an empty result one empty text is left.
 fn normalize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let action = cx.str("case_change_action")?;
     let change = match action.as_str() {
         "NONE" => None,
@@ -117,7 +117,7 @@ fn normalize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn full_match(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let Ok(pattern) = cx.str("pattern") else { return malformed("attribute pattern is missing") };
     let (automaton, bytes) = automaton(cx, "pattern", &pattern)?;
     let (count, result) = (cx.b.ty(x).elements(), TensorType::new(DType::Bool, cx.b.shape(x)));

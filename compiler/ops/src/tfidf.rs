@@ -41,7 +41,7 @@ struct Grams {
 
 /// `X: [N, C]` gives `[N, max(ngram_indexes) + 1]`, `X: [C]` the only row of it.
 fn vectorize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let (x, pool) = tokens(cx, x)?;
     let (columns, width) = columns(cx)?;
     let grams = grams(cx, &pool, columns.len())?;

@@ -27,7 +27,7 @@ const TOP_K_SHAPES_10: &[&str] = &["X[..axis, _, ..]", "count(K) = 1"];
 /// Always sorted; `sorted` is ignored. Of equal elements the one with the lower index comes first; the document
 /// does not order NaN, which is above all numbers here, as in the reference.
 fn top_k(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let axis = normalize_axis(cx.int("axis")?, cx.b.rank(x))?;
     let take = match cx.has("k") {
         true => Dim::from(cx.int("k")?),

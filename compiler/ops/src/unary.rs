@@ -129,7 +129,7 @@ pub const ROWS: &[OpDef] = &[
 
 /// Integers are cast to floats and the results back, which truncates.
 fn erf(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("input")?;
     let dtype = cx.b.dtype(x);
     if !dtype.is_int() {
         return unary(cx, UnaryFn::Erf);

@@ -36,7 +36,7 @@ struct Sorted {
 fn unique(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let in_order = cx.int("sorted")? != 0;
     let axis = match cx.optional_int("axis")? {
-        Some(axis) => Some(normalize_axis(axis, cx.b.rank(cx.input(0)?))?),
+        Some(axis) => Some(normalize_axis(axis, cx.b.rank(cx.input("X")?))?),
         None => None,
     };
     unique_along(cx, axis, in_order)

@@ -60,13 +60,13 @@ const fn before(version: u32, row: OpDef) -> Tolerated {
 }
 
 fn affine(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let y = cx.b.binary_scalar(BinaryFn::Mul, x, f64::from(cx.float("alpha")?))?;
     Ok(vec![cx.b.binary_scalar(BinaryFn::Add, y, f64::from(cx.float("beta")?))?])
 }
 
 fn scale(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("input")?;
     Ok(vec![cx.b.binary_scalar(BinaryFn::Mul, x, f64::from(cx.float("scale")?))?])
 }
 
@@ -80,7 +80,7 @@ fn image_scaler(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// `border` is left, top, right, bottom; `scale` is height, width, and makes the last two of `border` mean nothing.
 fn crop(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let mut y = cx.input(0)?;
+    let mut y = cx.input("input")?;
     let border = cx.ints("border")?.unwrap_or_default();
     let [left, top, right, bottom] = border[..] else {
         return malformed(format!(
@@ -108,7 +108,7 @@ fn crop(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn mean_variance_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("input")?;
     let across = cx.int("across_channels")? != 0;
     let axes: Vec<usize> = (0..cx.b.rank(x)).filter(|&axis| across || axis != 1).collect();
     let dtype = cx.b.dtype(x);
@@ -134,7 +134,7 @@ fn factors(cx: &NodeCx<'_, '_>) -> Result<(f64, f64)> {
 
 fn parametric_softplus(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (alpha, beta) = factors(cx)?;
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let x = cx.b.binary_scalar(BinaryFn::Mul, x, beta)?;
     let y = softplus_of(cx.b, x)?;
     Ok(vec![cx.b.binary_scalar(BinaryFn::Mul, y, alpha)?])
@@ -142,7 +142,7 @@ fn parametric_softplus(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 fn scaled_tanh(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (alpha, beta) = factors(cx)?;
-    let x = cx.input(0)?;
+    let x = cx.input("input")?;
     let x = cx.b.binary_scalar(BinaryFn::Mul, x, beta)?;
     let y = cx.b.unary(UnaryFn::Tanh, x)?;
     Ok(vec![cx.b.binary_scalar(BinaryFn::Mul, y, alpha)?])

@@ -156,6 +156,9 @@ fn regions(graph: &Graph) -> HashMap<ValueId, Region> {
 }
 
 /// Which axis of the result each axis of the operands follows, with the same elements: a region of the one is a region of the other.
+///
+/// Not [`ways`](onnxc_ir::graph::axes::ways): a way takes equal shares of an axis one axis at a time, where a region has an offset of its
+/// own along each axis at once, also through a slice, and what is not followed may still be read as a whole.
 struct Axes {
     operands: Vec<Vec<Option<usize>>>,
     /// Axes of the result along which a gather's index may pass: those that a slice takes as a whole.

@@ -71,7 +71,7 @@ fn basic(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         suffix: "",
         vocabulary: &[],
     };
-    let (text, tables) = (cx.input(0)?, tables(cx, model.tables())?);
+    let (text, tables) = (cx.input("text")?, tables(cx, model.tables())?);
     number_of_texts(cx, 1..=1)?;
     let tokens = Tokens::of(cx, &call::BERT, text, tables)?;
     let total = tokens.total(cx)?;
@@ -80,10 +80,10 @@ fn basic(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// Requires that the number of texts lies in this range.
 fn number_of_texts(cx: &mut NodeCx<'_, '_>, counts: std::ops::RangeInclusive<i64>) -> Result<()> {
-    let count = cx.b.ty(cx.input(0)?).elements();
+    let count = cx.b.ty(cx.input("text")?).elements();
     let (least, most) = counts.into_inner();
     let wanted = if least == most { least.to_string() } else { format!("{least} or {most}") };
-    let text = format!("{} has {V} texts, not {wanted}", cx.operand_name(0));
+    let text = format!("{} has {V} texts, not {wanted}", cx.operand_name("text"));
     for (few, many) in [(Dim::from(least), count.clone()), (count.clone(), Dim::from(most))] {
         cx.b.require(Requirement::at_most(few, many).stated(text.clone(), &[&count]))?;
     }
@@ -96,7 +96,7 @@ fn lines<'t>(text: &'t str, separators: &'static [char]) -> impl Iterator<Item =
 }
 
 fn bert(cx: &mut NodeCx<'_, '_>, counts: std::ops::RangeInclusive<i64>) -> Result<Tokens> {
-    let (text, file) = (cx.input(0)?, cx.str("vocab_file")?);
+    let (text, file) = (cx.input("text")?, cx.str("vocab_file")?);
     number_of_texts(cx, counts)?;
     let vocabulary: Vec<(&[u8], u32)> = lines(&file, &['\r', '\n']).zip(0..).collect();
     let number = |name: &str| {
@@ -180,7 +180,7 @@ fn two(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn decode(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (ids, file) = (cx.input(0)?, cx.str("vocab_file")?);
+    let (ids, file) = (cx.input("ids")?, cx.str("vocab_file")?);
     let number = |names: &[&str]| {
         let tokens = names.iter().map(|name| cx.str(name)).collect::<Result<Vec<_>>>()?;
         let is = |text: &[u8]| tokens.iter().any(|token| token.as_bytes() == text);
@@ -214,22 +214,22 @@ fn whole(cx: &mut NodeCx<'_, '_>, count: &Dim) -> Result<ValueId> {
 
 /// The spans that an input gives.
 fn positions(cx: &mut NodeCx<'_, '_>) -> Result<ValueId> {
-    let spans = cx.input(1)?;
+    let spans = cx.input("position")?;
     let shape = cx.b.shape(spans);
     if cx.b.ty(spans).elements().as_const() == Some(0) {
         return cx.b.reshape(spans, vec![Dim::ZERO, Dim::from(2usize)]);
     }
     let [_, pair] = shape.as_slice() else {
-        return malformed(format!("{} has {} axes, not 2", cx.operand_name(1), shape.len()));
+        return malformed(format!("{} has {} axes, not 2", cx.operand_name("position"), shape.len()));
     };
-    let name = format!("dimension 1 of {}", cx.operand_name(1));
+    let name = format!("dimension 1 of {}", cx.operand_name("position"));
     cx.b.require(Requirement::equal(pair.clone(), Dim::from(2usize)).says(name, 2))?;
     cx.b.reshape(spans, vec![shape[0].clone(), Dim::from(2usize)])
 }
 
 /// Rows of texts begin where `row_indices` says, or all of them where there are none.
 fn wordpiece(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (text, rows) = (cx.input(0)?, cx.input(1)?);
+    let (text, rows) = (cx.input("text")?, cx.input("row_indices")?);
     let entries = json_vocabulary("vocab", &cx.str("vocab")?)?;
     let vocabulary: Vec<(&[u8], u32)> =
         entries.iter().map(|(text, number)| (text.as_bytes(), *number)).collect();

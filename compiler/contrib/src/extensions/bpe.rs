@@ -205,7 +205,7 @@ fn numbered<'t>(attribute: &str, text: &'t str) -> Result<Vec<(u32, &'t str)>> {
 }
 
 fn decode(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let ids = cx.input(0)?;
+    let ids = cx.input("ids")?;
     let vocabulary = cx.str("id_vocab")?;
     let (letters, added, special) =
         (cx.str("byte_decoder")?, cx.str("added_tokens")?, cx.str("all_special_ids")?);

@@ -13,13 +13,13 @@ pub const ROWS: &[OpDef] = &[
 ];
 
 fn concat(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (left, right) = (cx.input(0)?, cx.input(1)?);
+    let (left, right) = (cx.input("left")?, cx.input("right")?);
     let ty = TensorType::new(DType::Str, cx.b.shape(left));
     Ok(vec![cx.b.call(&call::CONCAT, &[left, right], vec![ty.elements()], ty)?])
 }
 
 fn equal(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, y) = (cx.input(0)?, cx.input(1)?);
+    let (x, y) = (cx.input("x")?, cx.input("y")?);
     Ok(vec![cx.b.compare(CompareFn::Eq, x, y)?])
 }
 

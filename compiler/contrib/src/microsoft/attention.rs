@@ -112,10 +112,10 @@ pub(super) struct Masks {
 
 fn attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     refuse_services(cx)?;
-    if cx.optional(6).is_some() {
+    if cx.optional("past_sequence_length").is_some() {
         return unsupported("past_sequence_length".to_string());
     }
-    let (x, weights, bias) = (cx.input(0)?, cx.input(1)?, cx.optional(2));
+    let (x, weights, bias) = (cx.input("input")?, cx.input("weights")?, cx.optional("bias"));
     let to = cx.b.dtype(x);
     let (x, weights) = (cx.b.cast(x, F32)?, cx.b.cast(weights, F32)?);
     let mut all = product(cx.b, x, weights)?;
@@ -128,22 +128,26 @@ fn attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let message = format!("qkv_hidden_sizes {sizes:?}: queries and keys must be of one size");
         return Err(Error::malformed(Stage::Infer, message));
     }
-    if sizes[0] != sizes[2] && (cx.wants(1) || cx.optional(4).is_some()) {
+    if sizes[0] != sizes[2] && (cx.wants(1) || cx.optional("past").is_some()) {
         return unsupported(format!("keys and values of unlike sizes {sizes:?} in one tensor"));
     }
-    let masks = Masks { mask: cx.optional(3), bias: cx.optional(5), past: cx.optional(4) };
+    let masks = Masks {
+        mask: cx.optional("mask_index"),
+        bias: cx.optional("attention_bias"),
+        past: cx.optional("past"),
+    };
     attend(cx, all, [&sizes[0], &sizes[1], &sizes[2]], &masks, to)
 }
 
 fn qattention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     refuse_services(cx)?;
-    let lhs = (cx.input(0)?, cx.input(3)?, cx.optional(6));
-    let rhs = (cx.input(1)?, cx.input(4)?, cx.optional(7));
-    let bias = cx.input(2)?;
+    let lhs = (cx.input("input")?, cx.input("input_scale")?, cx.optional("input_zero_point"));
+    let rhs = (cx.input("weight")?, cx.input("weight_scale")?, cx.optional("weight_zero_point"));
+    let bias = cx.input("bias")?;
     let to = cx.b.dtype(bias);
     let all = scaled_product(cx.b, lhs, rhs, Some(bias))?;
     let hidden = third(cx.b, all)?;
-    let masks = Masks { mask: cx.optional(5), bias: None, past: cx.optional(8) };
+    let masks = Masks { mask: cx.optional("mask_index"), bias: None, past: cx.optional("past") };
     attend(cx, all, [&hidden; 3], &masks, to)
 }
 

@@ -148,8 +148,8 @@ pub(super) fn first(b: &mut Builder<'_>, x: ValueId, axis: usize, size: Dim) -> 
 }
 
 fn mat_mul_n_bits(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, packed, scales) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
-    let (zero_points, group, bias) = (cx.optional(3), cx.optional(4), cx.optional(5));
+    let (x, packed, scales) = (cx.input("A")?, cx.input("B")?, cx.input("scales")?);
+    let (zero_points, group, bias) = (cx.optional("zero_points"), cx.optional("g_idx"), cx.optional("bias"));
     let (k, n, block, bits) = (size(cx, "K")?, size(cx, "N")?, size(cx, "block_size")?, bits(cx)?);
     if cx.int("weight_prepacked")? != 0 {
         let message = format!(
@@ -274,7 +274,7 @@ const NF4: [f32; 16] = [
 ];
 
 fn mat_mul_bnb4(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, packed, scales) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (x, packed, scales) = (cx.input("A")?, cx.input("B")?, cx.input("absmax")?);
     let (k, n, block) = (size(cx, "K")?, size(cx, "N")?, size(cx, "block_size")?);
     let table = match cx.int("quant_type")? {
         0 => FP4,
@@ -405,7 +405,8 @@ impl Blocks {
 }
 
 fn gather_block_quantized(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (data, indices, scales, zero_points) = (cx.input(0)?, cx.input(1)?, cx.input(2)?, cx.optional(3));
+    let (data, indices, scales, zero_points) =
+        (cx.input("data")?, cx.input("indices")?, cx.input("scales")?, cx.optional("zero_points"));
     let (rank, dtype) = (cx.b.rank(data), cx.b.dtype(data));
     let gather_axis = normalize_axis(cx.int("gather_axis")?, rank)?;
     let axis = normalize_axis(cx.int("quantize_axis")?, rank)?;

@@ -153,7 +153,7 @@ pub fn of_groups(b: &mut Builder<'_>, x: ValueId, axis: usize, count: &Dim, size
 }
 
 fn branchwise_rms_norm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, scale, epsilon) = (cx.input(0)?, cx.optional(1), cx.float("epsilon")?);
+    let (x, scale, epsilon) = (cx.input("X")?, cx.optional("scale"), cx.float("epsilon")?);
     let streams = streams(cx)?;
     let b = &mut *cx.b;
     let (mut y, _) = by_root_mean_square(b, streams.x, &[streams.lead.len() + 1], epsilon)?;
@@ -166,8 +166,8 @@ fn branchwise_rms_norm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn pre_mix(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (mix, scale) = (cx.input(1)?, cx.float("reduction_scale")?);
-    let (to, is_flat) = (cx.b.dtype(cx.input(0)?), cx.int("num_branches")? != 0);
+    let (mix, scale) = (cx.input("pre_mix")?, cx.float("reduction_scale")?);
+    let (to, is_flat) = (cx.b.dtype(cx.input("streams")?), cx.int("num_branches")? != 0);
     let streams = streams(cx)?;
     let b = &mut *cx.b;
     let mix = streams.weight(b, mix, is_flat)?;
@@ -182,7 +182,8 @@ fn pre_mix(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn post_mix(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, result, injected, mix) = (cx.input(0)?, cx.input(1)?, cx.input(2)?, cx.optional(3));
+    let (x, result, injected, mix) =
+        (cx.input("streams")?, cx.input("block_output")?, cx.input("post_mix")?, cx.optional("stream_mix"));
     let streams = streams(cx)?;
     let b = &mut *cx.b;
     let axis = streams.lead.len();
@@ -205,8 +206,9 @@ fn post_mix(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// `sigmoid(sign(d) * sqrt(max(|d|, 1e-6)))` of `d = sum(key * query) / sqrt(H)`, both normalized, times the value.
 fn engram_gate(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (key, query, value) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
-    let (key_scale, query_scale, last) = (cx.input(3)?, cx.input(4)?, cx.optional(5));
+    let (key, query, value) = (cx.input("key")?, cx.input("query")?, cx.input("value")?);
+    let (key_scale, query_scale, last) =
+        (cx.input("key_norm_scale")?, cx.input("query_norm_scale")?, cx.optional("conv_norm_scale"));
     let (epsilon, wants_norm) = (cx.float("epsilon")?, cx.wants(1));
     let b = &mut *cx.b;
     let to = b.dtype(key);

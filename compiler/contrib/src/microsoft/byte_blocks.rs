@@ -80,7 +80,7 @@ const LEVELS: [f32; 16] = [
 ];
 
 fn gather_packed(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (data, indices) = (cx.input(0)?, cx.input(1)?);
+    let (data, indices) = (cx.input("data")?, cx.input("indices")?);
     let format = Format::numbered(cx.int("packed_type")?)?;
     let to = match cx.int("output_dtype")? {
         1 => F32,
@@ -120,7 +120,7 @@ fn gather_packed(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 /// A column of weights lies behind the other, in blocks of 32, the last one filled up: the scale, f32, with `blk_quant_type` 1 the code
 /// of zero, and 16 bytes of codes.
 fn mat_mul_q4(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, packed) = (cx.input(0)?, cx.input(1)?);
+    let (x, packed) = (cx.input("A")?, cx.input("B")?);
     let has_zeros = match cx.int("blk_quant_type")? {
         0 => false,
         1 => true,
@@ -128,7 +128,7 @@ fn mat_mul_q4(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         2 => return unsupported("blk_quant_type 2"),
         other => return not_one_of("blk_quant_type", other, "0, 1, 2"),
     };
-    let sizes = cx.const_input(2)?;
+    let sizes = cx.const_input("B_shape")?;
     let [depth, columns] = sizes[..] else { return malformed("B_shape without two numbers") };
     if ![depth, columns].iter().all(|size| (1..=0x7fff_ffff).contains(size)) {
         return malformed(format!("B_shape is {depth}, {columns}; both must be positive"));

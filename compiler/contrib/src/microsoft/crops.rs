@@ -41,15 +41,15 @@ fn places(b: &mut Builder<'_>, rois: ValueId, axis: usize, size: &Dim, count: &D
 }
 
 fn crop_and_resize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, rois, images) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (x, rois, images) = (cx.input("X")?, cx.input("rois")?, cx.input("batch_indices")?);
     let nearest = match cx.str("mode")?.as_str() {
         "bilinear" => false,
         "nearest" => true,
         other => return not_one_of("mode", other, "bilinear, nearest"),
     };
     let beyond = f64::from(cx.float("extrapolation_value")?);
-    cx.with_count(3, Some(2))?;
-    let counts = cx.sizes_input(3)?;
+    cx.with_count("crop_size", Some(2))?;
+    let counts = cx.sizes_input("crop_size")?;
     let b = &mut *cx.b;
     let (dtype, shape) = (b.dtype(x), b.shape(x));
     let work = if dtype == DType::F64 { DType::F64 } else { DType::F32 };

@@ -195,9 +195,9 @@ const QLINEAR_SIGMOID: OpDef = OpDef {
 };
 
 fn qlinear_add(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, x_scale, x_zero) = (cx.input(0)?, cx.input(1)?, cx.optional(2));
-    let (y, y_scale, y_zero) = (cx.input(3)?, cx.input(4)?, cx.optional(5));
-    let (out_scale, out_zero) = (cx.input(6)?, cx.optional(7));
+    let (x, x_scale, x_zero) = (cx.input("A")?, cx.input("A_scale")?, cx.optional("A_zero_point"));
+    let (y, y_scale, y_zero) = (cx.input("B")?, cx.input("B_scale")?, cx.optional("B_zero_point"));
+    let (out_scale, out_zero) = (cx.input("C_scale")?, cx.optional("C_zero_point"));
     let b = &mut *cx.b;
     let to = b.dtype(x);
     let out_scale = scalar(b, out_scale)?;
@@ -300,10 +300,10 @@ fn qlinear_leaky_relu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn qlinear_where(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (condition, x, y) = (cx.input(0)?, cx.input(1)?, cx.input(4)?);
-    let (x_scale, x_zero) = (cx.input(2)?, cx.input(3)?);
-    let (y_scale, y_zero) = (cx.input(5)?, cx.input(6)?);
-    let (z_scale, z_zero) = (cx.input(7)?, cx.input(8)?);
+    let (condition, x, y) = (cx.input("condition")?, cx.input("X")?, cx.input("Y")?);
+    let (x_scale, x_zero) = (cx.input("x_scale")?, cx.input("x_zero_point")?);
+    let (y_scale, y_zero) = (cx.input("y_scale")?, cx.input("y_zero_point")?);
+    let (z_scale, z_zero) = (cx.input("z_scale")?, cx.input("z_zero_point")?);
     let b = &mut *cx.b;
     let to = b.dtype(x);
     let x = real(b, x, x_scale, Some(x_zero))?;
@@ -313,7 +313,7 @@ fn qlinear_where(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn qlinear_concat(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (y_scale, y_zero) = (cx.input(0)?, cx.input(1)?);
+    let (y_scale, y_zero) = (cx.input("Y_scale")?, cx.input("Y_zero_point")?);
     let rest = cx.all_inputs()?.split_off(2);
     let axis = cx.int("axis")?;
     let b = &mut *cx.b;

@@ -270,7 +270,7 @@ fn fused_conv(cx: &mut NodeCx<'_, '_>, is_last: bool) -> Result<Vec<ValueId>> {
 }
 
 fn nhwc_max_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("x")?;
     let x = channels_first(cx.b, x)?;
     let y = max_pool_of(cx, x)?.remove(0);
     Ok(vec![channels_last(cx.b, y)?])

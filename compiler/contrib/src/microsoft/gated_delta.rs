@@ -71,9 +71,10 @@ impl Gate {
 }
 
 fn gated_delta_net(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (query, decay, beta, state) = (cx.input(0)?, cx.optional(4), cx.optional(5), cx.optional(6));
+    let (query, decay, beta, state) =
+        (cx.input("query")?, cx.optional("decay"), cx.optional("beta"), cx.optional("initial_state"));
     held_to_rule(cx, decay, beta)?;
-    let (gate, capacity) = (Gate::new(cx)?, capacity(cx, cx.optional(9))?);
+    let (gate, capacity) = (Gate::new(cx)?, capacity(cx, cx.optional("capture_count"))?);
     let normalizes = match cx.int("qk_l2_norm")? {
         0 => false,
         1 => true,
@@ -157,7 +158,7 @@ fn operands(cx: &mut NodeCx<'_, '_>) -> Result<(Sizes, [ValueId; 3])> {
     };
     let query = match query {
         Some(query) => query,
-        None => cx.input(0)?,
+        None => cx.input("query")?,
     };
     let b = &mut *cx.b;
     let mut lead = b.shape(query);
@@ -358,7 +359,7 @@ fn repeated(b: &mut Builder<'_>, x: ValueId, few: &Dim, heads: &Dim) -> Result<V
 
 /// Logarithms of decays, f32 `[tokens, heads, key size or 1]`.
 fn log_decay(cx: &mut NodeCx<'_, '_>, decay: ValueId, gate: Gate, sizes: &Sizes) -> Result<ValueId> {
-    let (slope, bias, least) = (cx.optional(7), cx.optional(8), cx.float("gate_lower_bound")?);
+    let (slope, bias, least) = (cx.optional("a_log"), cx.optional("dt_bias"), cx.float("gate_lower_bound")?);
     if least >= 0.0 || !least.is_finite() {
         return malformed(format!("gate_lower_bound is {least}; it must be negative"));
     }
@@ -440,7 +441,7 @@ fn captured(
     kinds: [ValueId; 3],
     capacity: &Dim,
 ) -> Result<ValueId> {
-    let (counts, active) = (cx.optional(9), cx.optional(10));
+    let (counts, active) = (cx.optional("capture_count"), cx.optional("state_update_active"));
     let (batch, time) = layout.sizes();
     let b = &mut *cx.b;
     let Some(counts) = counts else {

@@ -79,12 +79,12 @@ fn plus(cx: &mut NodeCx<'_, '_>, x: ValueId, at: usize) -> Result<ValueId> {
 }
 
 fn gelu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     Ok(vec![exact_gelu(cx.b, x)?])
 }
 
 fn bias_gelu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("A")?;
     let x = plus(cx, x, 1)?;
     Ok(vec![exact_gelu(cx.b, x)?])
 }
@@ -99,7 +99,7 @@ fn halves(b: &mut Builder<'_>, x: ValueId) -> Result<(ValueId, ValueId)> {
 }
 
 fn bias_split_gelu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let x = plus(cx, x, 1)?;
     let (left, right) = halves(cx.b, x)?;
     let gate = exact_gelu(cx.b, right)?;
@@ -107,21 +107,21 @@ fn bias_split_gelu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn gemm_fast_gelu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, w) = (cx.input(0)?, cx.input(1)?);
+    let (x, w) = (cx.input("X")?, cx.input("W")?);
     let y = product(cx.b, x, w)?;
     let y = plus(cx, y, 2)?;
     Ok(vec![fast_gelu(cx.b, y)?])
 }
 
 fn bias_add(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let x = plus(cx, x, 1)?;
     Ok(vec![plus(cx, x, 2)?])
 }
 
 /// The bias broadcasts as NumPy's do; `is_inner_broadcast` says on which side of its own axes, as its shape does.
 fn bias_softmax(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, bias, axis) = (cx.input(0)?, cx.input(1)?, cx.int("axis")?);
+    let (x, bias, axis) = (cx.input("data")?, cx.input("bias")?, cx.int("axis")?);
     let is_inner = cx.int("is_inner_broadcast")? != 0;
     let (shape, mut own) = (cx.b.shape(x), cx.b.shape(bias));
     let before = normalize_axis(axis, shape.len())?;
@@ -190,8 +190,8 @@ fn dropout(cx: &mut NodeCx<'_, '_>, addends: usize) -> Result<Vec<ValueId>> {
 }
 
 fn gated_add(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, y, mut gate) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
-    if let Some(weight) = cx.optional(3) {
+    let (x, y, mut gate) = (cx.input("X")?, cx.input("Y")?, cx.input("gate")?);
+    if let Some(weight) = cx.optional("gate_weight") {
         gate = product(cx.b, gate, weight)?;
         gate = cx.b.unary(UnaryFn::Sigmoid, gate)?;
     }
@@ -201,7 +201,8 @@ fn gated_add(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// All in f32: a recurrence exponentiates and accumulates the decays.
 fn linear_attention_gate(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (a, bias, factor, rate) = (cx.input(0)?, cx.input(1)?, cx.input(2)?, cx.optional(3));
+    let (a, bias, factor, rate) =
+        (cx.input("a")?, cx.input("dt_bias")?, cx.input("decay_scale")?, cx.optional("b"));
     let wants_rate = cx.wants(1);
     let b = &mut *cx.b;
     let dtype = b.dtype(a);
@@ -223,7 +224,7 @@ fn linear_attention_gate(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn scaled_silu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, scale, alpha) = (cx.input(0)?, cx.optional(1), cx.float("alpha")?);
+    let (x, scale, alpha) = (cx.input("X")?, cx.optional("scale"), cx.float("alpha")?);
     let dtype = cx.b.dtype(x);
     let wide = cx.b.cast(x, DType::F32)?;
     let scaled = match scale {
@@ -239,7 +240,7 @@ fn scaled_silu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn swiglu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("gate")?;
     let (alpha, beta) = (cx.float("activation_alpha")?, cx.float("activation_beta")?);
     let (limit, rounds) = (cx.float("limit")?, cx.int("round_activation")? != 0);
     let b = &mut *cx.b;

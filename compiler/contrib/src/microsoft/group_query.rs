@@ -107,7 +107,7 @@ fn refuse(cx: &NodeCx<'_, '_>) -> Result<()> {
     if cx.int("sliding_window_cache")? != 0 {
         return unsupported(format!("sliding_window_cache {}", cx.int("sliding_window_cache")?));
     }
-    if cx.optional(16).is_some() {
+    if cx.optional("query_seqlens").is_some() {
         return unsupported("the input query_seqlens".to_string());
     }
     Ok(())
@@ -122,22 +122,19 @@ pub(super) fn count(cx: &NodeCx<'_, '_>, name: &str) -> Result<i64> {
 }
 
 /// Both of two inputs, or none.
-pub(super) fn both(cx: &NodeCx<'_, '_>, first: usize, second: usize) -> Result<Option<[ValueId; 2]>> {
+pub(super) fn both(cx: &NodeCx<'_, '_>, first: &str, second: &str) -> Result<Option<[ValueId; 2]>> {
     match (cx.optional(first), cx.optional(second)) {
         (Some(one), Some(other)) => Ok(Some([one, other])),
         (None, None) => Ok(None),
-        _ => {
-            let name = |at: usize| cx.def.inputs[at].name;
-            malformed(format!("{} and {} come together", name(first), name(second)))
-        }
+        _ => malformed(format!("{first} and {second} come together")),
     }
 }
 
 /// Queries, keys and values, `[B, heads, S, E]`.
 pub(super) fn operands(cx: &mut NodeCx<'_, '_>) -> Result<[ValueId; 3]> {
     let counts = [count(cx, "num_heads")?, count(cx, "kv_num_heads")?, count(cx, "kv_num_heads")?];
-    let given = both(cx, 1, 2)?;
-    let query = cx.input(0)?;
+    let given = both(cx, "key", "value")?;
+    let query = cx.input("query")?;
     let b = &mut *cx.b;
     let parts = match given {
         Some([key, value]) => [query, key, value],
@@ -183,9 +180,9 @@ struct Places {
 }
 
 fn places(cx: &mut NodeCx<'_, '_>, past: Option<ValueId>, steps: &Dim) -> Result<Places> {
-    let total = size_scalar(cx, 6)?;
-    let lengths = cx.input(5)?;
-    let batch = cx.b.shape(cx.input(0)?)[0].clone();
+    let total = size_scalar(cx, "total_sequence_length")?;
+    let lengths = cx.input("seqlens_k")?;
+    let batch = cx.b.shape(cx.input("query")?)[0].clone();
     let behind = past.map_or(Dim::ZERO, |past| cx.b.shape(past)[2].clone());
     let grown = behind.clone() + steps.clone();
     // A cache of constant room keeps its size in the result, as the declared result or the sizes show.
@@ -198,7 +195,7 @@ fn places(cx: &mut NodeCx<'_, '_>, past: Option<ValueId>, steps: &Dim) -> Result
         _ => grown.clone(),
     };
     let grows = room == grown;
-    let name = cx.operand_name(6);
+    let name = cx.operand_name("total_sequence_length");
     if grows {
         let rule = "the length of past_key and that of query together";
         cx.b.require(Requirement::equal(total.clone(), grown.clone()).says(&name, rule))?;
@@ -218,15 +215,15 @@ fn places(cx: &mut NodeCx<'_, '_>, past: Option<ValueId>, steps: &Dim) -> Result
     // Of one row alone the cache is used to its end.
     let aligned = grows && (is_first || batch == Dim::ONE);
     if aligned && !is_first {
-        cx.with_count(5, Some(1))?;
-        let last = cx.sizes_input(5)?;
+        cx.with_count("seqlens_k", Some(1))?;
+        let last = cx.sizes_input("seqlens_k")?;
         let Some(last) = last.first() else {
             return malformed("seqlens_k has no element".to_string());
         };
         let apart = last.clone() + Dim::ONE - total.clone();
         let text = format!(
             "{} is {V}; it must be one less than {name}, which is {V}, where one row follows a cache",
-            cx.operand_name(5)
+            cx.operand_name("seqlens_k")
         );
         let requirement = Requirement::equal(apart * behind.min_dim(&Dim::ONE), Dim::ZERO);
         cx.b.require(requirement.stated(text, &[last, &total]))?;
@@ -329,9 +326,9 @@ impl Places {
 
 fn group_query_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     refuse(cx)?;
-    let past = both(cx, 3, 4)?;
-    let norms = both(cx, 14, 15)?;
-    let caches = both(cx, 7, 8)?;
+    let past = both(cx, "past_key", "past_value")?;
+    let norms = both(cx, "q_norm_weight", "k_norm_weight")?;
+    let caches = both(cx, "cos_cache", "sin_cache")?;
     let causal = match cx.int("causal")? {
         0 => false,
         1 => true,
@@ -368,7 +365,7 @@ fn group_query_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             return malformed("do_rotary without cos_cache and sin_cache".to_string());
         };
         let interleaved = cx.optional_int("rotary_interleaved")?.unwrap_or(0) != 0;
-        let given = cx.optional(9);
+        let given = cx.optional("position_ids");
         let b = &mut *cx.b;
         let positions = places.positions(b, given, &steps)?;
         let half = b.shape(cos)[1].clone();
@@ -378,7 +375,7 @@ fn group_query_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let scale = cx.optional_float("scale")?.filter(|&scale| scale != 0.0);
     let softcap = cx.optional_float("softcap")?.unwrap_or(0.0);
-    let (bias, sinks) = (cx.optional(10), cx.optional(11));
+    let (bias, sinks) = (cx.optional("attention_bias"), cx.optional("head_sink"));
     let smooth = cx.int("smooth_softmax")? == 1;
     let b = &mut *cx.b;
     if let Some(integers) = &integers {

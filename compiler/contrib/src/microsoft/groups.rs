@@ -53,7 +53,7 @@ const GROUP_NORM: OpDef = OpDef {
 };
 
 fn group_norm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, gamma, beta) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (x, gamma, beta) = (cx.input("X")?, cx.input("gamma")?, cx.input("beta")?);
     let (skip, bias) = (cx.optional(3), cx.optional(4));
     let is_last = cx.int("channels_last")? != 0;
     let (groups, epsilon) = (cx.int("groups")?, cx.float("epsilon")?);

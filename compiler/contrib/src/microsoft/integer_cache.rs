@@ -31,19 +31,18 @@ pub(super) fn form(cx: &mut NodeCx<'_, '_>) -> Result<Option<Integers>> {
     }
     let bits = cx.optional_int("kv_cache_bit_width")?.unwrap_or(0);
     let dtype = match (quantized, bits) {
-        ([false, false], _) => cx.b.dtype(cx.input(0)?),
+        ([false, false], _) => cx.b.dtype(cx.input("query")?),
         ([true, true], 8) => I8,
         ([true, true], 4) => U8,
         ([true, true], other) => return not_one_of("kv_cache_bit_width", other, "8, 4"),
         _ => return unsupported("keys and values if only one of the two is quantized".to_string()),
     };
-    for at in [3, 4] {
-        if let Some(past) = cx.optional(at).filter(|&past| cx.b.dtype(past) != dtype) {
-            let name = cx.def.inputs[at].name;
+    for name in ["past_key", "past_value"] {
+        if let Some(past) = cx.optional(name).filter(|&past| cx.b.dtype(past) != dtype) {
             return unsupported(format!("{name} {}, where {dtype} is kept", cx.b.ty(past)));
         }
     }
-    let scales = both(cx, 12, 13)?;
+    let scales = both(cx, "k_scale", "v_scale")?;
     let Some(mut scales) = scales.filter(|_| quantized[0]) else {
         return match quantized[0] {
             true => malformed("caches are quantized, and k_scale and v_scale are missing".to_string()),

@@ -177,9 +177,10 @@ fn layer(
 }
 
 fn embed_layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (ids, segments, mask) = (cx.input(0)?, cx.optional(1), cx.optional(7));
-    let (words, positions, kinds) = (cx.input(2)?, cx.input(3)?, cx.optional(4));
-    let (gamma, beta, places) = (cx.input(5)?, cx.input(6)?, cx.optional(8));
+    let (ids, segments, mask) = (cx.input("input_ids")?, cx.optional("segment_ids"), cx.optional("mask"));
+    let (words, positions, kinds) =
+        (cx.input("word_embedding")?, cx.input("position_embedding")?, cx.optional("segment_embedding"));
+    let (gamma, beta, places) = (cx.input("gamma")?, cx.input("beta")?, cx.optional("position_ids"));
     let (epsilon, b) = (cx.float("epsilon")?, &mut *cx.b);
     let (rows, to) = (b.shape(ids), b.dtype(words));
     let words = b.emit1(Op::Gather { axis: 0 }, &[words, ids])?;
@@ -200,8 +201,8 @@ fn embed_layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn skip_layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, skip, gamma) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
-    let (beta, bias, epsilon) = (cx.optional(3), cx.optional(4), cx.float("epsilon")?);
+    let (x, skip, gamma) = (cx.input("input")?, cx.input("skip")?, cx.input("gamma")?);
+    let (beta, bias, epsilon) = (cx.optional("beta"), cx.optional("bias"), cx.float("epsilon")?);
     let b = &mut *cx.b;
     let to = b.dtype(x);
     let (x, skip) = (b.cast(x, F32)?, b.cast(skip, F32)?);
@@ -216,8 +217,8 @@ fn skip_layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// The mean is not part of the norm, and 0.
 fn skip_simplified_layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, skip, gamma) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
-    let (bias, epsilon) = (cx.optional(3), cx.float("epsilon")?);
+    let (x, skip, gamma) = (cx.input("input")?, cx.input("skip")?, cx.input("gamma")?);
+    let (bias, epsilon) = (cx.optional("bias"), cx.float("epsilon")?);
     let b = &mut *cx.b;
     let (to, axis) = (b.dtype(x), b.rank(x) - 1);
     let (x, skip) = (b.cast(x, F32)?, b.cast(skip, F32)?);
@@ -235,7 +236,8 @@ fn skip_simplified_layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<Va
 }
 
 fn gated_rms_norm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, scale, gate, epsilon) = (cx.input(0)?, cx.input(1)?, cx.input(2)?, cx.float("epsilon")?);
+    let (x, scale, gate, epsilon) =
+        (cx.input("X")?, cx.input("scale")?, cx.input("gate")?, cx.float("epsilon")?);
     let weighs = match cx.str("activation")?.as_str() {
         "silu" | "swish" => true,
         "sigmoid" => false,
@@ -264,8 +266,8 @@ fn gated_rms_norm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn biased_gelu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let mut x = cx.input(0)?;
-    if let Some(bias) = cx.optional(1) {
+    let mut x = cx.input("X")?;
+    if let Some(bias) = cx.optional("bias") {
         x = cx.b.binary(BinaryFn::Add, x, bias)?;
     }
     Ok(vec![fast_gelu(cx.b, x)?])
@@ -285,23 +287,34 @@ fn ones_in_rows(b: &mut Builder<'_>, mask: Option<ValueId>, rows: &Dim) -> Resul
 }
 
 fn qembed_layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (ids, segments, mask) = (cx.input(0)?, cx.optional(1), cx.optional(7));
+    let (ids, segments, mask) = (cx.input("input_ids")?, cx.optional("segment_ids"), cx.optional("mask"));
     let epsilon = cx.float("epsilon")?;
     let rows = cx.b.shape(ids);
-    let positions = cx.input(3)?;
-    let words = cx.b.emit1(Op::Gather { axis: 0 }, &[cx.input(2)?, ids])?;
-    let words = real(cx.b, words, cx.input(8)?, Some(cx.input(13)?))?;
+    let positions = cx.input("position_embedding_quant")?;
+    let words = cx.b.emit1(Op::Gather { axis: 0 }, &[cx.input("word_embedding_quant")?, ids])?;
+    let words =
+        real(cx.b, words, cx.input("word_embedding_scale")?, Some(cx.input("word_embedding_zero_point")?))?;
     let positions = cx.b.slice_axis(positions, 0, Dim::ZERO, rows[1].clone())?;
-    let positions = real(cx.b, positions, cx.input(9)?, Some(cx.input(14)?))?;
+    let positions = real(
+        cx.b,
+        positions,
+        cx.input("position_embedding_scale")?,
+        Some(cx.input("position_embedding_zero_point")?),
+    )?;
     let mut sum = cx.b.binary(BinaryFn::Add, words, positions)?;
     if let Some(segments) = segments {
-        let taken = cx.b.emit1(Op::Gather { axis: 0 }, &[cx.input(4)?, segments])?;
-        let taken = real(cx.b, taken, cx.input(10)?, Some(cx.input(15)?))?;
+        let taken = cx.b.emit1(Op::Gather { axis: 0 }, &[cx.input("segment_embedding")?, segments])?;
+        let taken = real(
+            cx.b,
+            taken,
+            cx.input("segment_embedding_scale")?,
+            Some(cx.input("segment_embedding_zero_point")?),
+        )?;
         sum = cx.b.binary(BinaryFn::Add, sum, taken)?;
     }
-    let (gamma, beta) = (cx.input(5)?, cx.input(6)?);
-    let gamma = real(cx.b, gamma, cx.input(11)?, Some(cx.input(16)?))?;
-    let beta = real(cx.b, beta, cx.input(12)?, Some(cx.input(17)?))?;
+    let (gamma, beta) = (cx.input("gamma_quant")?, cx.input("beta_quant")?);
+    let gamma = real(cx.b, gamma, cx.input("gamma_scale")?, Some(cx.input("gamma_zero_point")?))?;
+    let beta = real(cx.b, beta, cx.input("beta_scale")?, Some(cx.input("beta_zero_point")?))?;
     let (y, ..) = layer(cx.b, sum, gamma, Some(beta), epsilon)?;
     let counts = ones_in_rows(cx.b, mask, &rows[0])?;
     Ok(vec![y, counts])

@@ -89,9 +89,14 @@ pub(super) fn capacity(cx: &NodeCx<'_, '_>, counts: Option<ValueId>) -> Result<D
 }
 
 fn packed_convolution(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, weight, bounds, bias) = (cx.input(0)?, cx.input(1)?, cx.input(2)?, cx.optional(3));
-    let (state, counts) = (cx.input(4)?, cx.optional(5));
-    if cx.optional(6).is_some() || cx.optional(7).is_some() {
+    let (x, weight, bounds, bias) = (
+        cx.input("input")?,
+        cx.input("weight")?,
+        cx.input("cumulative_sequence_length")?,
+        cx.optional("bias"),
+    );
+    let (state, counts) = (cx.input("initial_state")?, cx.optional("capture_count"));
+    if cx.optional("kernel_delta").is_some() || cx.optional("previous_mask").is_some() {
         return unsupported("kernel_delta and previous_mask, by which each token has weights of its own");
     }
     let (dilation, swish, capacity) = (dilation(cx)?, is_swish(cx)?, capacity(cx, counts)?);

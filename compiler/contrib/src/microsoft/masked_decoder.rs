@@ -27,8 +27,8 @@ pub const ROWS: &[OpDef] = &[
 ];
 
 fn decoder_masked(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (query, bias, past) = (cx.input(0)?, cx.optional(10), both(cx, 5, 6)?);
-    let (given, number) = (both(cx, 1, 2)?, count(cx, "num_heads")?);
+    let (query, bias, past) = (cx.input("query")?, cx.optional("bias"), both(cx, "past_key", "past_value")?);
+    let (given, number) = (both(cx, "key", "value")?, count(cx, "num_heads")?);
     let scale = cx.optional_float("scale")?.filter(|&scale| scale != 0.0);
     let filter = cx.optional_float("mask_filter_value")?.unwrap_or(-10000.0);
     let to = cx.b.dtype(query);
@@ -63,7 +63,7 @@ fn decoder_masked(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         if given.is_some_and(|[key, _]| cx.b.rank(key) != 3) {
             return malformed("past_key with keys and values of an encoder");
         }
-        let behind = size_scalar(cx, 7)?;
+        let behind = size_scalar(cx, "past_sequence_length")?;
         let keys = behind.clone() + Dim::ONE;
         let room = cx.b.shape(past_key)[2].clone();
         let text =
@@ -96,7 +96,7 @@ fn decoder_masked(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let columns = cx.b.shape(own)[axis].clone();
         cx.b.require(Requirement::equal(columns, keys.clone()).says(name, "the number of keys"))?;
     }
-    let masks = Masks { mask: cx.optional(3), bias: cx.optional(4), past: None };
+    let masks = Masks { mask: cx.optional("mask_index"), bias: cx.optional("attention_bias"), past: None };
     let b = &mut *cx.b;
     let batch = b.shape(query)[0].clone();
     let masked = Masked { masks: &masks, batch: &batch, behind: &Dim::ZERO, scale, filter, causal: false };
@@ -115,8 +115,10 @@ fn decoder_masked(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 /// Which row and which place each key of each row is of, i64 `[B, keys, 2]`, where the beams of a sequence share caches: token
 /// `t` of a beam is that of the beam which `cache_indirection` names, and the last one its own.
 fn beams(cx: &mut NodeCx<'_, '_>, keys: &Dim, room: &Dim) -> Result<Option<ValueId>> {
-    let Some(source) = cx.optional(9) else { return Ok(None) };
-    let Some(width) = cx.optional(8) else { return malformed("cache_indirection without beam_width") };
+    let Some(source) = cx.optional("cache_indirection") else { return Ok(None) };
+    let Some(width) = cx.optional("beam_width") else {
+        return malformed("cache_indirection without beam_width");
+    };
     let width = to_scalar(cx, width)?;
     let b = &mut *cx.b;
     let shape = b.shape(source);

@@ -110,9 +110,10 @@ pub const ROWS: &[OpDef] = &[
 ];
 
 fn qgemm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (mut x, x_scale, x_zero) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
-    let (mut y, y_scale, y_zero) = (cx.input(3)?, cx.input(4)?, cx.input(5)?);
-    let (addend, out_scale, out_zero) = (cx.optional(6), cx.optional(7), cx.optional(8));
+    let (mut x, x_scale, x_zero) = (cx.input("A")?, cx.input("a_scale")?, cx.input("a_zero_point")?);
+    let (mut y, y_scale, y_zero) = (cx.input("B")?, cx.input("b_scale")?, cx.input("b_zero_point")?);
+    let (addend, out_scale, out_zero) =
+        (cx.optional("C"), cx.optional("y_scale"), cx.optional("y_zero_point"));
     let alpha = f64::from(cx.float("alpha")?);
     let transposes = [cx.int("transA")? != 0, cx.int("transB")? != 0];
     let b = &mut *cx.b;
@@ -145,9 +146,9 @@ fn qgemm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn mat_mul_integer_to_float(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let lhs = (cx.input(0)?, cx.input(2)?, cx.optional(4));
-    let rhs = (cx.input(1)?, cx.input(3)?, cx.optional(5));
-    let bias = cx.optional(6);
+    let lhs = (cx.input("A")?, cx.input("a_scale")?, cx.optional("a_zero_point"));
+    let rhs = (cx.input("B")?, cx.input("b_scale")?, cx.optional("b_zero_point"));
+    let bias = cx.optional("bias");
     let b = &mut *cx.b;
     let to = b.dtype(lhs.1);
     let y = scaled_product(b, lhs, rhs, bias)?;
@@ -155,9 +156,9 @@ fn mat_mul_integer_to_float(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn dynamic_quantize_mat_mul(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
-    let rhs = (cx.input(1)?, cx.input(2)?, cx.optional(3));
-    let bias = cx.optional(4);
+    let x = cx.input("A")?;
+    let rhs = (cx.input("B")?, cx.input("b_scale")?, cx.optional("b_zero_point"));
+    let bias = cx.optional("bias");
     let b = &mut *cx.b;
     let [x, scale, zero_point] = dynamically_quantized(b, x)?;
     Ok(vec![scaled_product(b, (x, scale, Some(zero_point)), rhs, bias)?])

@@ -117,8 +117,9 @@ fn moe(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         form: None,
         depth: cx.b.shape(weights)[2].clone(),
     };
-    let layers = [layer(cx, cx.input(2)?, 3), layer(cx, cx.input(4)?, 5)];
-    let third = cx.optional(6).map(|weights| layer(cx, weights, 7));
+    let layers =
+        [layer(cx, cx.input("fc1_experts_weights")?, 3), layer(cx, cx.input("fc2_experts_weights")?, 5)];
+    let third = cx.optional("fc3_experts_weights").map(|weights| layer(cx, weights, 7));
     mixture(cx, layers, third, None)
 }
 
@@ -142,7 +143,7 @@ fn q_moe(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let block = cx.optional_int("block_size")?.filter(|&block| block > 0);
     let depth = {
-        let shape = cx.b.shape(cx.input(0)?);
+        let shape = cx.b.shape(cx.input("input")?);
         shape[shape.len() - 1].clone()
     };
     let mut layers = Vec::new();
@@ -212,7 +213,7 @@ fn q_moe(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (Some(first), Some(second)) = (layers.next(), layers.next()) else {
         return malformed("two layers are needed");
     };
-    let router = cx.optional(14);
+    let router = cx.optional("router_weights");
     mixture(cx, [first, second], layers.next(), router)
 }
 
@@ -244,7 +245,7 @@ fn mixture(
     third: Option<Layer>,
     router: Option<ValueId>,
 ) -> Result<Vec<ValueId>> {
-    let (x, logits) = (cx.input(0)?, cx.input(1)?);
+    let (x, logits) = (cx.input("input")?, cx.input("router_probs")?);
     if cx.int("use_sparse_mixer")? != 0 {
         return unsupported("use_sparse_mixer 1");
     }
@@ -306,7 +307,7 @@ fn mixture(
 /// Scores are `s = sigmoid(logits)`, experts are compared by `c = s + expert_bias`. Groups of experts with the greatest sums of their
 /// `group_topk` greatest `c` are picked, and of these the `top_k` experts with the greatest `c`.
 fn group_router(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, bias, weight) = (cx.input(0)?, cx.input(1)?, cx.optional(2));
+    let (x, bias, weight) = (cx.input("logits")?, cx.input("expert_bias")?, cx.optional("projection_weight"));
     let (probs, scores, weights) = (cx.wants(0), cx.wants(1), cx.wants(2));
     let count = |name: &str| match cx.int(name)? {
         count @ 1..=0xffff => Ok(count),

@@ -52,13 +52,14 @@ fn multi_head_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if let Some(at) = [8, 9].into_iter().find(|&at| cx.optional(at).is_some()) {
         return unsupported(format!("the input {}", cx.def.inputs[at].name));
     }
-    let past = both(cx, 6, 7)?;
-    let to = cx.b.dtype(cx.input(0)?);
+    let past = both(cx, "past_key", "past_value")?;
+    let to = cx.b.dtype(cx.input("query")?);
     let [query, mut key, mut value] = operands(cx)?;
     let scale = cx.optional_float("scale")?.filter(|&scale| scale != 0.0);
     let filter = cx.optional_float("mask_filter_value")?.unwrap_or(-10000.0);
     let causal = cx.int("unidirectional")? != 0;
-    let masks = Masks { mask: cx.optional(4), bias: cx.optional(5), past: None };
+    let masks =
+        Masks { mask: cx.optional("key_padding_mask"), bias: cx.optional("attention_bias"), past: None };
     let b = &mut *cx.b;
     let mut behind = Dim::ZERO;
     if let Some([past_key, past_value]) = past {
@@ -77,7 +78,8 @@ fn multi_head_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 /// those of an encoder, which have their biases.
 pub(super) fn operands(cx: &mut NodeCx<'_, '_>) -> Result<[ValueId; 3]> {
     let number = count(cx, "num_heads")?;
-    let (query, key, value, bias) = (cx.input(0)?, cx.optional(1), cx.optional(2), cx.optional(3));
+    let (query, key, value, bias) =
+        (cx.input("query")?, cx.optional("key"), cx.optional("value"), cx.optional("bias"));
     let b = &mut *cx.b;
     let query = b.cast(query, F32)?;
     let rank = |b: &Builder<'_>, value: Option<ValueId>| value.map(|value| b.rank(value));

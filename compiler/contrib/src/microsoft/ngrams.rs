@@ -55,7 +55,7 @@ struct Hash {
 impl Hash {
     /// Offsets of heads are input `at`, the token of an end is the one behind them.
     fn new(cx: &mut NodeCx<'_, '_>, at: usize) -> Result<Hash> {
-        let (multipliers, vocabulary) = (cx.input(1)?, cx.input(2)?);
+        let (multipliers, vocabulary) = (cx.input("multipliers")?, cx.input("vocab_sizes")?);
         let (offsets, end) = (cx.optional(at), cx.optional(at + 1));
         let count = |name: &str, least: i64| match cx.int(name)? {
             count if (least..=0xffff).contains(&count) => Ok(count as usize),
@@ -144,7 +144,7 @@ impl Hash {
 
 /// Sequences of one length, `[B, S]`. Segments are those of the tokens that are given: what came before them is of the first one's.
 fn even(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (ids, past, segments) = (cx.input(0)?, cx.optional(3), cx.optional(6));
+    let (ids, past, segments) = (cx.input("input_ids")?, cx.optional("past_ids"), cx.optional("segment_ids"));
     let hash = Hash::new(cx, 4)?;
     let b = &mut *cx.b;
     let shape = b.shape(ids);
@@ -174,8 +174,10 @@ fn even(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn packed(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (ids, bounds, past) = (cx.input(0)?, cx.input(3)?, cx.optional(4));
-    let (segments, past_segments, counts) = (cx.optional(7), cx.optional(8), cx.optional(9));
+    let (ids, bounds, past) =
+        (cx.input("input_ids")?, cx.input("cumulative_sequence_length")?, cx.optional("past_ids"));
+    let (segments, past_segments, counts) =
+        (cx.optional("segment_ids"), cx.optional("past_segment_ids"), cx.optional("capture_count"));
     let (capacity, captures) = (capacity(cx, counts)?, cx.wants(3));
     if segments.is_none() && (past_segments.is_some() || cx.wants(2)) {
         let which =

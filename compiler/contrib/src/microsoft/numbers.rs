@@ -37,13 +37,14 @@ pub const ROWS: &[OpDef] = &[
 ];
 
 fn mul_integer(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, x_zero, y, y_zero) = (cx.input(0)?, cx.optional(1), cx.input(2)?, cx.optional(3));
+    let (x, x_zero, y, y_zero) =
+        (cx.input("A")?, cx.optional("A_zero_point"), cx.input("B")?, cx.optional("B_zero_point"));
     let (x, y) = (shifted(cx.b, x, x_zero, I32)?, shifted(cx.b, y, y_zero, I32)?);
     Ok(vec![cx.b.binary(BinaryFn::Mul, x, y)?])
 }
 
 fn mat_mul_integer_16(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, y) = (cx.input(0)?, cx.input(1)?);
+    let (x, y) = (cx.input("A")?, cx.input("B")?);
     let unsigned = cx.b.dtype(x) == U16 && cx.b.dtype(y) == U16;
     // Modulo 2^32 the sums are the same.
     let (x, y) = (cx.b.cast(x, I32)?, cx.b.cast(y, I32)?);
@@ -52,7 +53,7 @@ fn mat_mul_integer_16(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn reduce_sum_integer(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("data")?;
     let axes = normalize_axes(&cx.ints("axes")?.unwrap_or_default(), cx.b.rank(x))?;
     let axes = if axes.is_empty() { (0..cx.b.rank(x)).collect() } else { axes };
     let to = if cx.b.dtype(x) == U8 { U32 } else { I32 };
@@ -62,7 +63,7 @@ fn reduce_sum_integer(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn distances(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, y) = (cx.input(0)?, cx.input(1)?);
+    let (x, y) = (cx.input("A")?, cx.input("B")?);
     let root = match cx.str("metric")?.as_str() {
         "sqeuclidean" => false,
         "euclidean" => true,
@@ -150,7 +151,7 @@ fn folded(b: &mut Builder<'_>, x: ValueId, count: u32) -> Result<ValueId> {
 }
 
 fn murmur_hash(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, seed, positive) = (cx.input(0)?, cx.int("seed")?, cx.int("positive")? != 0);
+    let (x, seed, positive) = (cx.input("X")?, cx.int("seed")?, cx.int("positive")? != 0);
     let Ok(seed) = u32::try_from(seed) else {
         return malformed(format!("seed is {seed}; it must be from 0 to {}", u32::MAX));
     };

@@ -32,7 +32,7 @@ pub const ROWS: &[OpDef] = &[
 ];
 
 fn packed_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, weights, bias) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (x, weights, bias) = (cx.input("input")?, cx.input("weights")?, cx.input("bias")?);
     let to = cx.b.dtype(x);
     let (x, weights) = (cx.b.cast(x, F32)?, cx.b.cast(weights, F32)?);
     let all = product(cx.b, x, weights)?;
@@ -49,9 +49,9 @@ fn packed_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn packed_multi_head(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (query, bias) = (cx.input(0)?, cx.optional(3));
+    let (query, bias) = (cx.input("query")?, cx.optional("bias"));
     let to = cx.b.dtype(query);
-    let mut parts = match (cx.optional(1), cx.optional(2)) {
+    let mut parts = match (cx.optional("key"), cx.optional("value")) {
         (Some(key), Some(value)) if cx.b.rank(query) == 2 => [query, key, value],
         (None, None) if cx.b.rank(query) == 4 => {
             let b = &mut *cx.b;
@@ -67,7 +67,7 @@ fn packed_multi_head(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             return malformed(format!(
                 "query {} with{} key and value; it has 2 axes with them, and 4 without",
                 cx.b.ty(query),
-                if cx.optional(1).is_some() { "" } else { "out" }
+                if cx.optional("key").is_some() { "" } else { "out" }
             ));
         }
     };

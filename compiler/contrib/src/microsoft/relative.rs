@@ -72,8 +72,8 @@ pub const ROWS: &[OpDef] = &[
 
 /// Half of the buckets are of one distance each, the others of distances that grow by a factor up to `max_distance`.
 fn relative_position_bias(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let table = cx.input(0)?;
-    let (queries, keys) = (size_scalar(cx, 1)?, size_scalar(cx, 2)?);
+    let table = cx.input("bias_table")?;
+    let (queries, keys) = (size_scalar(cx, "query_length")?, size_scalar(cx, "key_length")?);
     let both_ways = cx.int("is_bidirectional")? != 0;
     let furthest = cx.int("max_distance")?;
     let b = &mut *cx.b;
@@ -120,11 +120,11 @@ fn relative_position_bias(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn gated_relative_position_bias(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    if cx.optional(6).is_some() || cx.b.rank(cx.input(0)?) != 3 {
+    if cx.optional("token_offset").is_some() || cx.b.rank(cx.input("query_layer")?) != 3 {
         return unsupported("token_offset: queries without those that pad them".to_string());
     }
     let count = super::group_query::count(cx, "num_heads")?;
-    let mut given = [cx.input(0)?; 6];
+    let mut given = [cx.input("query_layer")?; 6];
     for (at, slot) in given.iter_mut().enumerate() {
         *slot = cx.input(at)?;
     }
@@ -158,7 +158,7 @@ fn gated_relative_position_bias(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>>
 
 /// `token_offset` names the places of all tokens, then those of what pads them.
 fn restore_padding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, places) = (cx.input(0)?, cx.input(1)?);
+    let (x, places) = (cx.input("input")?, cx.input("token_offset")?);
     Ok(vec![restored(cx.b, x, places)?])
 }
 

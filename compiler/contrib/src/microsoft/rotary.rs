@@ -74,7 +74,8 @@ const ROTARY_EMBEDDING: OpDef = OpDef {
 };
 
 fn rotary_embedding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, places, cos, sin) = (cx.input(0)?, cx.input(1)?, cx.input(2)?, cx.input(3)?);
+    let (x, places, cos, sin) =
+        (cx.input("input")?, cx.input("position_ids")?, cx.input("cos_cache")?, cx.input("sin_cache")?);
     let (split, half) = operand(cx, x, cos)?;
     let interleaved = cx.optional_int("interleaved")?.unwrap_or(0) != 0;
     let b = &mut *cx.b;
@@ -197,8 +198,8 @@ fn multimodal_rotary_embedding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> 
 
 /// Cosines and sines are rounded to the type of the operands, as where the operator was taken from.
 fn gemma_rotary_embedding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let emb = cx.input(0)?;
-    let given = [[cx.input(1)?, cx.input(2)?], [cx.input(3)?, cx.input(4)?]];
+    let emb = cx.input("emb")?;
+    let given = [[cx.input("q")?, cx.input("q_rot")?], [cx.input("k")?, cx.input("k_rot")?]];
     let b = &mut *cx.b;
     let mut angles = [emb; 2];
     for (angle, function) in angles.iter_mut().zip([UnaryFn::Cos, UnaryFn::Sin]) {

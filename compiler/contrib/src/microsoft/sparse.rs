@@ -28,7 +28,7 @@ pub const ROWS: &[OpDef] = &[
 
 fn sparse_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let [mut query, mut key, value] = operands(cx)?;
-    let (past_key, past_value) = (cx.input(3)?, cx.input(4)?);
+    let (past_key, past_value) = (cx.input("past_key")?, cx.input("past_value")?);
     let block = match cx.int("sparse_block_size")? {
         block @ 1.. => block,
         other => return malformed(format!("sparse_block_size is {other}; it must be 1 or more")),
@@ -36,10 +36,11 @@ fn sparse_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let scale = cx.optional_float("scale")?.filter(|&scale| scale != 0.0);
     let (dtype, steps) = (cx.b.dtype(query), cx.b.shape(query)[2].clone());
     let room = cx.b.shape(past_key)[2].clone();
-    let longest = cx.input(7)?;
+    let longest = cx.input("total_sequence_length")?;
     let longest = to_scalar(cx, longest)?;
-    let totals = cx.input(8)?;
-    let (rotates, turned) = (cx.optional_int("do_rotary")?.unwrap_or(0) != 0, both(cx, 9, 10)?);
+    let totals = cx.input("key_total_sequence_lengths")?;
+    let (rotates, turned) =
+        (cx.optional_int("do_rotary")?.unwrap_or(0) != 0, both(cx, "cos_cache", "sin_cache")?);
     let interleaved = cx.optional_int("rotary_interleaved")?.unwrap_or(0) != 0;
 
     // In a first call the tokens are all that there are.
@@ -65,7 +66,7 @@ fn sparse_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let key = with_tokens(b, Some(past_key), key, behind, &room, true)?;
     let value = with_tokens(b, Some(past_value), value, behind, &room, true)?;
     let found = scores(b, query, key, scale)?;
-    let (starts, columns) = (cx.input(5)?, cx.input(6)?);
+    let (starts, columns) = (cx.input("block_row_indices")?, cx.input("block_col_indices")?);
     let b = &mut *cx.b;
     let seen = visible(b, [starts, columns], places, &room, block)?;
     // Layouts go round among the heads.

@@ -66,8 +66,8 @@ pub const ROWS: &[OpDef] = &[
 const FOURIER_ATTRIBUTES: &[AttrDef] = &[int("normalized", 0), int("onesided", 1), int("signal_ndim", 1)];
 
 fn range_by_one(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    if cx.optional(2).is_none() {
-        let one = cx.b.scalar(cx.b.dtype(cx.input(0)?), 1.0);
+    if cx.optional("delta").is_none() {
+        let one = cx.b.scalar(cx.b.dtype(cx.input("start")?), 1.0);
         cx.inputs.resize(3, None);
         cx.inputs[2] = Some(one);
     }
@@ -76,7 +76,7 @@ fn range_by_one(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// The grid has the type of the image.
 fn sample_grid(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     match cx.b.dtype(x) {
         DType::F16 | DType::F32 | DType::F64 => grid_sample(cx),
         _ => unsupported(format!("positions as {}: f16, f32 and f64 are supported", cx.b.ty(x))),
@@ -85,7 +85,7 @@ fn sample_grid(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// Pads may be a row of a matrix.
 fn pad_flat(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let pads = cx.input(1)?;
+    let pads = cx.input("pads")?;
     let count = cx.b.ty(pads).elements();
     cx.inputs[1] = Some(cx.b.reshape(pads, vec![count])?);
     pad(cx)
@@ -97,7 +97,7 @@ fn unique(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn expand_dims(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let axis = known_scalar(cx, 1)?;
     let Some(axis) = axis.as_const() else { return unsupported(format!("an axis that is the dim {axis}")) };
     let axis = normalize_axis(axis, cx.b.rank(x) + 1)?;
@@ -105,12 +105,12 @@ fn expand_dims(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn embedding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (rows, indices) = (cx.input(0)?, cx.input(1)?);
+    let (rows, indices) = (cx.input("weight")?, cx.input("indices")?);
     Ok(vec![cx.b.emit1(Op::Gather { axis: 0 }, &[rows, indices])?])
 }
 
 fn unfold(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("input")?;
     let rank = cx.b.rank(x);
     let axis = normalize_axis(cx.int("dim")?, rank)?;
     let mut sizes = Vec::new();
@@ -121,7 +121,7 @@ fn unfold(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         }
     }
     let extent = cx.b.ty(x).shape[axis].clone();
-    let name = format!("dimension {axis} of {}", cx.operand_name(0));
+    let name = format!("dimension {axis} of {}", cx.operand_name("input"));
     cx.b.require(Requirement::at_most(Dim::from(sizes[0]), extent).says_at_least(name, "size"))?;
     let found = windows(cx.b, x, axis, &[Dim::from(sizes[0])], &[sizes[1]], &[1])?;
     // The window's own axis goes last.
@@ -147,7 +147,7 @@ fn fourier(cx: &mut NodeCx<'_, '_>, inverse: bool) -> Result<Vec<ValueId>> {
 }
 
 fn n_gram_repeat_block(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (ids, scores) = (cx.input(0)?, cx.input(1)?);
+    let (ids, scores) = (cx.input("input_ids")?, cx.input("scores")?);
     let size = match cx.int("ngram_size")? {
         size @ 1..=0xffff => size as usize,
         other => return malformed(format!("ngram_size is {other}; it must be from 1 to 65535")),

@@ -17,7 +17,7 @@ pub const ROWS: &[OpDef] = &[
 
 /// `Y: [X.., D]`, where `D` is the number of tokens of the text that has most of them.
 fn tokenize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let separators = cx.strs("separators")?.unwrap_or_default();
     let expression = cx.attributes.contains_key("tokenexp").then(|| cx.str("tokenexp")).transpose()?;
     let (pattern, between) = match (expression, separators.as_slice()) {

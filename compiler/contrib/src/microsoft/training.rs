@@ -147,14 +147,14 @@ pub const ROWS: &[OpDef] = &[
 ];
 
 fn relu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (g, x) = (cx.input(0)?, cx.input(1)?);
+    let (g, x) = (cx.input("dY")?, cx.input("X")?);
     let zero = cx.b.scalar(cx.b.dtype(x), 0.0);
     let above = cx.b.compare(CompareFn::Gt, x, zero)?;
     Ok(vec![cx.b.select(above, g, zero)?])
 }
 
 fn leaky_relu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (g, y) = (cx.input(0)?, cx.input(1)?);
+    let (g, y) = (cx.input("dY")?, cx.input("Y")?);
     let alpha = f64::from(cx.float("alpha")?);
     let zero = cx.b.scalar(cx.b.dtype(y), 0.0);
     let (above, scaled) =
@@ -164,7 +164,7 @@ fn leaky_relu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// `dY * Y * (1 - Y)`
 fn sigmoid(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (g, y) = (cx.input(0)?, cx.input(1)?);
+    let (g, y) = (cx.input("dY")?, cx.input("Y")?);
     let one = cx.b.scalar(cx.b.dtype(y), 1.0);
     let rest = cx.b.binary(BinaryFn::Sub, one, y)?;
     let slope = cx.b.binary(BinaryFn::Mul, y, rest)?;
@@ -173,7 +173,7 @@ fn sigmoid(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// `dY * (1 - Y^2)`
 fn tanh(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (g, y) = (cx.input(0)?, cx.input(1)?);
+    let (g, y) = (cx.input("dY")?, cx.input("Y")?);
     let one = cx.b.scalar(cx.b.dtype(y), 1.0);
     let square = cx.b.binary(BinaryFn::Mul, y, y)?;
     let slope = cx.b.binary(BinaryFn::Sub, one, square)?;
@@ -229,7 +229,7 @@ fn ignored(cx: &NodeCx<'_, '_>, at: usize) -> Result<Option<i64>> {
 }
 
 fn internal_loss(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (scores, labels, weights) = (cx.input(0)?, cx.input(1)?, cx.optional(2));
+    let (scores, labels, weights) = (cx.input("scores")?, cx.input("labels")?, cx.optional("weights"));
     let ignored = ignored(cx, 3)?;
     let log_probabilities = onnxc_ops::softmax::log_softmax_along(cx.b, scores, 1)?;
     Ok(vec![likelihood_loss(cx, log_probabilities, labels, weights, ignored)?, log_probabilities])
@@ -339,7 +339,7 @@ fn batch_gradient(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn convolution(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (g, x, w) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (g, x, w) = (cx.input("dY")?, cx.input("X")?, cx.input("W")?);
     let mut outputs = pulled_back(cx, g, &[x, w], |cx, operands| {
         let plan = plan(cx, operands[0], operands[1])?;
         let y = convolve(cx.b, operands[0], operands[1], &plan)?;
@@ -362,7 +362,7 @@ fn declared(cx: &mut NodeCx<'_, '_>, dtype: DType) -> Result<ValueId> {
 }
 
 fn max_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (g, places) = (cx.input(0)?, cx.input(1)?);
+    let (g, places) = (cx.input("dY")?, cx.input("Indices")?);
     if cx.int("storage_order")? != 0 {
         return unsupported("indices in column-major order");
     }
@@ -378,7 +378,7 @@ fn max_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let g = cx.input(0)?;
+    let g = cx.input("dY")?;
     let zeros = declared(cx, cx.b.dtype(g))?;
     pulled_back(cx, g, &[zeros], |cx, x| averaged(cx, x[0]))
 }
@@ -403,9 +403,9 @@ fn gathered(cx: &mut NodeCx<'_, '_>, [shape, indices, g]: [usize; 3]) -> Result<
 
 /// `dy * mask / (1 - ratio)` in training, else `dy`.
 fn dropout(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (g, mask) = (cx.input(0)?, cx.input(1)?);
+    let (g, mask) = (cx.input("dy")?, cx.input("mask")?);
     let dtype = cx.b.dtype(g);
-    let ratio = match cx.optional(2) {
+    let ratio = match cx.optional("ratio") {
         Some(ratio) => to_scalar(cx, ratio)?,
         None => cx.b.scalar(dtype, 0.5),
     };
@@ -414,7 +414,7 @@ fn dropout(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let kept = cx.b.binary(BinaryFn::Sub, one, ratio)?;
     let scaled = cx.b.binary(BinaryFn::Div, g, kept)?;
     let result = cx.b.select(mask, scaled, zero)?;
-    let Some(training) = cx.optional(3) else { return Ok(vec![result]) };
+    let Some(training) = cx.optional("training_mode") else { return Ok(vec![result]) };
     let training = to_scalar(cx, training)?;
     Ok(vec![cx.b.select(training, result, g)?])
 }
@@ -437,10 +437,10 @@ fn flag(cx: &mut NodeCx<'_, '_>, at: Option<usize>) -> Result<ValueId> {
 }
 
 fn accumulator(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (sum, value) = (cx.input(0)?, cx.input(1)?);
+    let (sum, value) = (cx.input("accumulation_buffer")?, cx.input("value")?);
     let value = cx.b.cast(value, cx.b.dtype(sum))?;
     let mut next = cx.b.binary(BinaryFn::Add, sum, value)?;
-    if let Some(anew) = cx.optional(2) {
+    if let Some(anew) = cx.optional("overwrite_flag") {
         let anew = to_scalar(cx, anew)?;
         next = cx.b.select(anew, value, next)?;
     }
@@ -448,10 +448,10 @@ fn accumulator(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn accumulated(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (sum, value) = (cx.input(0)?, cx.input(1)?);
+    let (sum, value) = (cx.input("old_sum")?, cx.input("value")?);
     let value = cx.b.cast(value, cx.b.dtype(sum))?;
     let next = cx.b.binary(BinaryFn::Add, sum, value)?;
-    let Some(signal) = cx.optional(2) else { return Ok(vec![next]) };
+    let Some(signal) = cx.optional("update_signal") else { return Ok(vec![next]) };
     let signal = to_scalar(cx, signal)?;
     Ok(vec![cx.b.select(signal, next, sum)?])
 }
@@ -508,7 +508,7 @@ fn updated(
 /// bias is corrected before epsilon is added; in mode 1 (Hugging Face's) they decay last, and it is corrected after.
 fn adam_w(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let all = lists(cx, &[2, 3, 4, 5])?;
-    let (rate, step) = (cx.input(0)?, cx.input(1)?);
+    let (rate, step) = (cx.input("lr")?, cx.input("step")?);
     let (rate, step) = (to_scalar(cx, rate)?, to_scalar(cx, step)?);
     let [alpha, beta, epsilon, decay] =
         [cx.float("alpha")?, cx.float("beta")?, cx.float("epsilon")?, cx.float("weight_decay")?]
@@ -574,7 +574,7 @@ fn adam_w(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 fn sgd(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let all = lists(cx, &[1, 2])?;
-    let rate = cx.input(0)?;
+    let rate = cx.input("lr")?;
     let rate = to_scalar(cx, rate)?;
     let mut new = vec![];
     for (&w, &g) in all[0].iter().zip(&all[1]) {

@@ -105,8 +105,8 @@ pub const ROWS: &[OpDef] = &[
 ];
 
 fn qlinear_average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, x_scale, x_zero) = (cx.input(0)?, cx.input(1)?, cx.optional(2));
-    let (y_scale, y_zero) = (cx.input(3)?, cx.optional(4));
+    let (x, x_scale, x_zero) = (cx.input("X")?, cx.input("x_scale")?, cx.optional("x_zero_point"));
+    let (y_scale, y_zero) = (cx.input("y_scale")?, cx.optional("y_zero_point"));
     let is_last = cx.int("channels_last")? != 0;
     let to = cx.b.dtype(x);
     let x = if is_last { channels_first(cx.b, x)? } else { x };
@@ -120,8 +120,8 @@ fn qlinear_average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn qlinear_global_average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, scales) = (cx.input(0)?, [cx.input(1)?, cx.input(3)?]);
-    let zero_points = [Some(cx.input(2)?), Some(cx.input(4)?)];
+    let (x, scales) = (cx.input("X")?, [cx.input("x_scale")?, cx.input("y_scale")?]);
+    let zero_points = [Some(cx.input("x_zero_point")?), Some(cx.input("y_zero_point")?)];
     let is_last = cx.int("channels_last")? != 0;
     let b = &mut *cx.b;
     let mut axes = spatial_axes(b, x)?;

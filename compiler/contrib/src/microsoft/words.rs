@@ -40,7 +40,8 @@ pub const ROWS: &[OpDef] = &[
 
 /// A word ends with its last character above 0, and has windows from its start to that one. One of none gives zeros.
 fn word_conv_embedding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (words, weights, bias, table) = (cx.input(0)?, cx.input(1)?, cx.input(2)?, cx.input(3)?);
+    let (words, weights, bias, table) =
+        (cx.input("Sequence")?, cx.input("W")?, cx.input("B")?, cx.input("C")?);
     let b = &mut *cx.b;
     let shape = b.shape(weights);
     let (filters, width) = (shape[0].clone(), shape[2].clone());
@@ -75,7 +76,7 @@ fn word_conv_embedding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 /// Elements of a line of a window, along the last axis, count up to the first one that the mask hides. The first element of
 /// all, where there are several axes, is never hidden.
 fn max_pool_with_mask(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, mask) = (cx.input(0)?, cx.input(1)?);
+    let (x, mask) = (cx.input("X")?, cx.input("M")?);
     let geometry = pool_geometry(cx, x)?;
     let b = &mut *cx.b;
     let (rank, spatial) = (b.rank(x), geometry.kernel.len());
@@ -123,7 +124,8 @@ fn index_of(b: &mut Builder<'_>, sizes: &[Dim], axis: usize) -> Result<ValueId> 
 }
 
 fn bifurcation_detector(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (source, current, previous) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (source, current, previous) =
+        (cx.input("src_tokens")?, cx.input("cur_tokens")?, cx.input("prev_suffix_match_idx")?);
     let (least, most) = (cx.int("min_ngram_size")?, cx.int("max_ngram_size")?);
     if !(1..=most).contains(&least) {
         return malformed(format!(
@@ -138,8 +140,8 @@ fn bifurcation_detector(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let length = cx.b.shape(source)[0].clone();
     let mut tokens = current;
-    if let Some(predicted) = cx.optional(3) {
-        let start = size_scalar(cx, 2)?;
+    if let Some(predicted) = cx.optional("pred_tokens") {
+        let start = size_scalar(cx, "prev_suffix_match_idx")?;
         let b = &mut *cx.b;
         let count = b.shape(predicted)[0].clone();
         let rest = length.clone() - start.clone();
@@ -219,7 +221,7 @@ impl Search {
 /// Sums of the least costs up to each element, column by column, and the way from the end back to the start (Sakoe and Chiba,
 /// "Dynamic Programming Algorithm Optimization for Spoken Word Recognition", 1978). Of equal sums that to the left is taken.
 fn dynamic_time_warping(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("input")?;
     let x = if cx.b.rank(x) == 3 { cx.b.squeeze(x, &[0])? } else { x };
     let shape = cx.b.shape(x);
     let (rows, columns) = (shape[0].clone(), shape[1].clone());
@@ -312,7 +314,7 @@ fn is_inside(b: &mut Builder<'_>, place: ValueId) -> Result<ValueId> {
 }
 
 fn remove_padding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, counts) = (cx.input(0)?, cx.input(1)?);
+    let (x, counts) = (cx.input("input")?, cx.input("sequence_token_count")?);
     let b = &mut *cx.b;
     let shape = b.shape(x);
     let (rows, length, width) = (shape[0].clone(), shape[1].clone(), shape[2].clone());

@@ -68,7 +68,7 @@ fn default(cx: &NodeCx<'_, '_>, values: DType) -> Result<Data> {
 }
 
 fn encode(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     if !cx.has("keys_int64s") {
         return classes(cx, x);
     }

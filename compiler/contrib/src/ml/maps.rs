@@ -34,7 +34,7 @@ fn labels(cx: &NodeCx<'_, '_>, integers: &str, strings: &str) -> Result<Data> {
 }
 
 fn zip_map(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let labels = labels(cx, "classlabels_int64s", "classlabels_strings")?;
     let rows = match cx.b.shape(x).as_slice() {
         [_, _] => x,

@@ -433,7 +433,7 @@ fn ensemble(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             }
         }
     };
-    let x = cx.input(0)?;
+    let x = cx.input("X")?;
     let dtype = if cx.b.dtype(x) == DType::F64 { DType::F64 } else { DType::F32 };
     let mut forest =
         Forest { dtype, branches: Vec::with_capacity(count), leaves: Ballots::default(), roots: vec![] };

@@ -1,4 +1,7 @@
 //! Which axis of a result follows which axis of an operand: the ways in which parts of a tensor can be computed from parts of others.
+//!
+//! A way is one axis, in equal shares: what ranks divide asks for it. Offsets along an axis (regions), another order of axes (movement),
+//! and the element at an index (lowering of expressions, inlining) are other questions of the same operations.
 
 use crate::graph::{Dim, MapFn, Op, RhsLayout, TensorType, dim::product};
 use crate::scalar::ReduceFn;

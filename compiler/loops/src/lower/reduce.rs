@@ -34,6 +34,43 @@ pub(super) fn identity(op: ReduceFn, dtype: DType) -> Result<Expr> {
 /// Lanes of a vector that are combined one by one: those of 128 bits, because some machines have no vectors of half of that.
 const LAST_LANES: usize = 4;
 
+/// How the two innermost kept axes of a reduction are dealt out to blocks that stay in registers.
+struct KeptBlocks {
+    /// The kept axis before the last, whose neighbours are computed together.
+    column: Option<usize>,
+    columns: Vec<Run>,
+    channels: Vec<Run>,
+    lanes: usize,
+    column_kind: LoopKind,
+    channel_kind: LoopKind,
+}
+
+impl KeptBlocks {
+    /// The first element of each vector of a block, channel by channel, and the elements of a vector. Each run comes with the number of
+    /// the block in it.
+    fn places(
+        &self,
+        index: &[Index],
+        (run, piece): (&Run, &Index),
+        (part, chunk): (&Run, &Index),
+    ) -> (usize, Vec<Vec<Index>>) {
+        let width = part.size.min(self.lanes);
+        let place = |channel: usize, at: usize| {
+            let mut place = index.to_vec();
+            if let Some(axis) = self.column {
+                place[axis] = run.at(piece, at);
+            }
+            if let Some(last) = place.last_mut() {
+                *last = last.add(&part.at(chunk, channel));
+            }
+            place
+        };
+        let channels = (0..part.size).step_by(width);
+        let places = channels.flat_map(|channel| (0..run.size).map(move |at| (channel, at)));
+        (width, places.map(|(channel, at)| place(channel, at)).collect())
+    }
+}
+
 impl Lowering<'_> {
     fn reduction_of(&self, value: ValueId) -> Result<(ReduceFn, Vec<usize>, ValueId)> {
         let node = self.graph.producer(value).map(|node| &self.graph.nodes[node]);
@@ -386,38 +423,31 @@ impl Lowering<'_> {
         let channel_kind =
             share(only && columns.iter().all(|run| run.count == Dim::ONE) && channels.len() == 1);
         let adds_quads = self.adds_quads(&job, &kept[last])?;
-        let fill = &mut |cx: &mut Self, index: Vec<Index>| {
-            if adds_quads {
-                return cx.reduce_quads(&job, &index, column, &columns, &channels, share(only));
-            }
-            for run in &columns {
-                cx.for_each("x", &run.count, column_kind, |cx, piece| {
-                    for part in &channels {
-                        cx.for_each("c", &part.count, channel_kind, |cx, chunk| {
-                            let width = part.size.min(lanes);
-                            let mut places = Vec::with_capacity(run.size * part.size / width);
-                            for channel in (0..part.size).step_by(width) {
-                                for at in 0..run.size {
-                                    let mut place = index.clone();
-                                    if let Some(axis) = column {
-                                        place[axis] = run.at(&piece, at);
-                                    }
-                                    place[last] = place[last].add(&part.at(&chunk, channel));
-                                    places.push(place);
-                                }
-                            }
-                            cx.reduce_block(&job, places, width)
-                        })?;
-                    }
-                    Ok(())
-                })?;
-            }
-            Ok(())
+        let kept = KeptBlocks { column, columns, channels, lanes, column_kind, channel_kind };
+        let fill = &mut |cx: &mut Self, index: Vec<Index>| match adds_quads {
+            true => cx.reduce_quads(&job, &index, column, &kept.columns, &kept.channels, share(only)),
+            false => cx.reduce_kept(&job, &kept, &index),
         };
         match blocks {
             Some(blocks) => self.for_channel_blocks(&outer, &blocks, fill),
             None => self.for_shared(&outer, fill),
         }
+    }
+
+    /// The results at an index of the outer axes: each block of columns and channels in registers.
+    fn reduce_kept(&mut self, job: &Job, kept: &KeptBlocks, index: &[Index]) -> Result<()> {
+        for run in &kept.columns {
+            self.for_each("x", &run.count, kept.column_kind, |cx, piece| {
+                for part in &kept.channels {
+                    cx.for_each("c", &part.count, kept.channel_kind, |cx, chunk| {
+                        let (width, places) = kept.places(index, (run, &piece), (part, &chunk));
+                        cx.reduce_block(job, places, width)
+                    })?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     /// All rows of a block of channels before the next block; where images are not known to be many, of a part of the rows, which

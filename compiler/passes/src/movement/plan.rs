@@ -34,6 +34,9 @@ pub(super) fn extended(layout: &[usize], rank: usize) -> Layout {
 
 /// The operation and the operand layouts that give the result in layout `to`. An operand layout of
 /// greater rank than the operand is that of the operand with leading axes of size 1.
+///
+/// Not [`ways`](onnxc_ir::graph::axes::ways), which says that an axis follows another, not what becomes of the operation's own axes,
+/// sizes and borders when all of them move.
 pub(super) fn relayout(
     op: &Op,
     inputs: &[&TensorType],

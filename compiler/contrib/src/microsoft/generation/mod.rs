@@ -103,9 +103,9 @@ fn greedy_search(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         return unsupported(format!("model_type {} of {}", cx.int("model_type")?, cx.def.name));
     }
     let longest = longest(cx)?;
-    let length = cx.b.shape(cx.input(0)?)[1].clone();
+    let length = cx.b.shape(cx.input("input_ids")?)[1].clone();
     requires_more(cx, &longest, &length)?;
-    let model = Model::new(cx, 0, &Dim::ONE, cx.optional(6))?;
+    let model = Model::new(cx, 0, &Dim::ONE, cx.optional("attention_mask"))?;
     let places = Places { min_length: 2, repetition: 3, vocab_mask: 4, prefix_mask: 5 };
     let scores = Scores::new(cx, &places, &Dim::ONE)?;
     Ok(vec![greedy::sequences(cx, &model, &scores, &longest, &mut Best)?])
@@ -116,7 +116,7 @@ fn beam_search(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         kind @ 0..=2 => kind,
         other => return not_one_of("model_type", other, "0, 1, 2"),
     };
-    if let Some(processor) = cx.optional(11)
+    if let Some(processor) = cx.optional("logits_processor")
         && cx.b.known(processor).is_none_or(|known| *known != [Dim::ZERO])
     {
         return unsupported("logits_processor, which is not known to be 0");
@@ -155,9 +155,9 @@ fn sampling(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         return unsupported("the output filtered_logits");
     }
     let longest = longest(cx)?;
-    let length = cx.b.shape(cx.input(0)?)[1].clone();
+    let length = cx.b.shape(cx.input("input_ids")?)[1].clone();
     requires_more(cx, &longest, &length)?;
-    let model = Model::new(cx, 0, &Dim::ONE, cx.optional(6))?;
+    let model = Model::new(cx, 0, &Dim::ONE, cx.optional("attention_mask"))?;
     let places = Places { min_length: 2, repetition: 3, vocab_mask: 4, prefix_mask: 5 };
     let mut scores = Scores::new(cx, &places, &Dim::ONE)?;
     let temperature = cx.float("temperature")?;
@@ -165,7 +165,7 @@ fn sampling(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         scores.temperature = Some(cx.b.scalar(F32, f64::from(temperature)));
     }
     let penalty = cx.float("presence_penalty")?;
-    if let Some(presence) = cx.optional(7).filter(|_| penalty != 0.0) {
+    if let Some(presence) = cx.optional("presence_mask").filter(|_| penalty != 0.0) {
         let presence = cx.b.cast(presence, F32)?;
         scores.presence = Some(cx.b.binary_scalar(BinaryFn::Mul, presence, f64::from(penalty))?);
     }
