@@ -2,7 +2,7 @@
 
     python tests/python/recompiled.py [--commits 40]
 
-Lines are those of Rust below `src` that are no tests, blank or comments, of the tree as it is. A commit counts where it
+Lines are those of Rust below `src`, of the tree as it is, without tests, blank lines and comments. A commit counts where it
 touches one of them.
 """
 

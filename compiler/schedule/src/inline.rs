@@ -214,8 +214,8 @@ impl Grouper<'_> {
         Site { unit, path, repeated: false, count: 1, views: 0, index, strided: false }
     }
 
-    /// Where operand number `operand` is evaluated when its reader is at `site`. This compares whole indices, of which no axis may
-    /// differ: the ways of [`axes`](onnxc_ir::graph::axes) are of one axis each.
+    /// Where operand number `operand` is evaluated when its reader is at `site`. This compares whole indices, where the ways of
+    /// [`axes`](onnxc_ir::graph::axes) are of one axis each.
     fn through(&self, sites: &mut Sites, node: NodeId, operand: usize, value: ValueId, site: Site) -> Site {
         let out = self.out(node);
         let repeated = match self.op(node).readings(operand) {
