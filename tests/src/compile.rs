@@ -78,8 +78,8 @@ impl From<Target> for Code {
     }
 }
 
-/// Compiles a model file and writes the object to `object`.
-pub fn compile_to(model: &Path, name: &str, code: &Code, object: &Path) -> Result<(), Failure> {
+/// Compiles a model file and writes the object to `object`; gives what it was written from.
+pub fn compile_to(model: &Path, name: &str, code: &Code, object: &Path) -> Result<Compiled, Failure> {
     catch_panic(|| write_object(model, name, code, object)).map_err(Failure::Panic)?.map_err(Failure::Errors)
 }
 
@@ -95,14 +95,15 @@ pub fn catch_panic<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-fn write_object(model: &Path, name: &str, code: &Code, object: &Path) -> Result<(), Vec<Error>> {
+fn write_object(model: &Path, name: &str, code: &Code, object: &Path) -> Result<Compiled, Vec<Error>> {
     let compiled = compile_for(model, name, code)?;
-    if code.target.is_source {
-        return source::object(&compiled, &source::Compiler::of(&code.target), object)
-            .map_err(|error| vec![error]);
-    }
-    let mut file = File::create(object).expect("the test's own folder is writable");
-    compiled.artifact().and_then(|artifact| artifact.write_object(&mut file)).map_err(|error| vec![error])
+    let written = if code.target.is_source {
+        source::object(&compiled, &source::Compiler::of(&code.target), object)
+    } else {
+        let mut file = File::create(object).expect("the test's own folder is writable");
+        compiled.artifact().and_then(|artifact| artifact.write_object(&mut file))
+    };
+    written.map(|()| compiled).map_err(|error| vec![error])
 }
 
 /// Compiles a model file for this machine.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use onnxc::native;
+use onnxc::{Compiled, native};
 
 use crate::compile::{Code, compile_to};
 use crate::cross;
@@ -15,7 +15,7 @@ use crate::machine::Machine;
 use crate::measure::Watch;
 use crate::remote::{self, ALL_RUNS};
 use crate::source::{self, Compiler};
-use crate::suite::{Batch, Case, Report};
+use crate::suite::{Batch, Case, Checks, Report};
 
 /// Time of the processors that one test may take.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -160,12 +160,27 @@ pub fn run_on(machine: &'static Machine, cases: &[Case], code: &Code, folder: &P
 
 /// Compiles cases to objects in the folder; gives the outcomes of those that have none.
 pub fn compile_batch(cases: &[Case], code: &Code, folder: &Path) -> (Vec<(Case, PathBuf)>, Outcomes) {
+    compile_batch_with(cases, code, folder, &mut |_, _| ())
+}
+
+/// Sees a case and what it was compiled to.
+type Observer<'o> = &'o mut dyn FnMut(&Case, &Compiled);
+
+fn compile_batch_with(
+    cases: &[Case],
+    code: &Code,
+    folder: &Path,
+    observer: Observer<'_>,
+) -> (Vec<(Case, PathBuf)>, Outcomes) {
     let mut outcomes = Vec::new();
     let mut compiled: Vec<(Case, PathBuf)> = Vec::new();
     for case in cases {
         let object = folder.join(format!("{}.o", case.symbol));
         match compile_to(&case.model(), &case.symbol, code, &object) {
-            Ok(()) => compiled.push((case.clone(), object)),
+            Ok(model) => {
+                observer(case, &model);
+                compiled.push((case.clone(), object));
+            }
             Err(failure) => {
                 let refused =
                     failure.reason().map(Outcome::Unsupported).or_else(|| source::left_out(&failure));
@@ -179,11 +194,21 @@ pub fn compile_batch(cases: &[Case], code: &Code, folder: &Path) -> (Vec<(Case, 
 
 /// Compiles cases and links them into a library in the empty folder; gives the outcomes of those that do not get so far.
 pub fn link_batch(cases: &[Case], code: &Code, folder: &Path) -> (Batch, Outcomes) {
-    let (mut linked, mut outcomes) = compile_batch(cases, code, folder);
+    link_batch_with(cases, code, folder, &mut |_, _| ())
+}
+
+/// The same; `observer` sees every case that has an object, and what it was compiled to.
+pub fn link_batch_with(
+    cases: &[Case],
+    code: &Code,
+    folder: &Path,
+    observer: Observer<'_>,
+) -> (Batch, Outcomes) {
+    let (mut linked, mut outcomes) = compile_batch_with(cases, code, folder, observer);
     let library = folder.join("batch.so");
     let objects: Vec<PathBuf> = linked.iter().map(|(_, object)| object.clone()).collect();
     if objects.is_empty() {
-        return (Batch { library, cases: vec![], guarded: true }, outcomes);
+        return (Batch { library, cases: vec![], checks: Checks::Abi }, outcomes);
     }
     if native::link(&objects, &library).is_err() {
         // Whose fault it is shows one by one.
@@ -199,7 +224,7 @@ pub fn link_batch(cases: &[Case], code: &Code, folder: &Path) -> (Batch, Outcome
     }
     objects.iter().for_each(|object| fs::remove_file(object).unwrap());
     let cases = linked.into_iter().map(|(case, _)| case).collect();
-    let batch = Batch { library, cases, guarded: true };
+    let batch = Batch { library, cases, checks: Checks::Abi };
     (batch, outcomes)
 }
 

@@ -18,7 +18,7 @@ use crate::compile::{Code, Failure};
 use crate::expected::Outcome;
 use crate::harness::{self, Outcomes};
 use crate::machine::{Machine, Rust};
-use crate::suite::{Batch, Case};
+use crate::suite::{Batch, Case, Checks};
 
 const I686: Machine = Machine {
     name: "i686",
@@ -196,7 +196,8 @@ pub fn link_batch(cases: &[Case], code: &Code, compiler: &Compiler, folder: &Pat
         assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
     // Sanitizers watch the heap, and take stack for themselves.
-    (Batch { library, cases, guarded: !compiler.is_sanitized() }, outcomes)
+    let checks = if compiler.is_sanitized() { Checks::None } else { Checks::Abi };
+    (Batch { library, cases, checks }, outcomes)
 }
 
 /// Writes the source and the header of a model into a folder; gives the path of the source.

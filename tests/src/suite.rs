@@ -48,8 +48,18 @@ pub struct Case {
 pub struct Batch {
     pub library: PathBuf,
     pub cases: Vec<Case>,
-    /// In buffers at protected pages, and with all else that the C ABI promises; else in those of the heap.
-    pub guarded: bool,
+    pub checks: Checks,
+}
+
+/// What a run of a test looks at besides its results.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Checks {
+    /// Nothing: its buffers are those of the heap.
+    None,
+    /// Buffers lie at protected pages.
+    Bounds,
+    /// The first data set with all that the C ABI promises too: misuse, failing allocations, stack.
+    Abi,
 }
 
 /// What it reports, one JSON object per line.
@@ -220,18 +230,18 @@ impl Case {
         serde_json::from_str(&fs::read_to_string(self.folder.join("meta.json"))?).map_err(Error::other)
     }
 
-    /// Runs every data set of the test; fails with what is wrong. See [`Batch::guarded`].
-    pub fn run(&self, model: &Model<'_>, guarded: bool) -> Result<(), Miss> {
+    /// Runs every data set of the test; fails with what is wrong.
+    pub fn run(&self, model: &Model<'_>, checks: Checks) -> Result<(), Miss> {
         let ports = |infos: Vec<ValueInfo>| infos.iter().map(Port::from).collect::<Vec<Port>>();
         let ports = [ports(model.inputs()), ports(model.outputs())];
         self.run_sets(&ports, &|at, inputs, shapes| {
             if drawn::is_drawn(&self.id) {
                 drawn::check_frequencies(self, model, inputs, shapes)?;
             }
-            match (guarded, at) {
-                (false, _) => Ok(model.run(inputs, shapes)?),
-                (true, 0) => Ok(abi::check(model, inputs, shapes)?.outputs),
-                (true, _) => Ok(model.run_guarded(inputs, shapes, &Call::default())?),
+            match (checks, at) {
+                (Checks::None, _) => Ok(model.run(inputs, shapes)?),
+                (Checks::Abi, 0) => Ok(abi::check(model, inputs, shapes)?.outputs),
+                (Checks::Bounds | Checks::Abi, _) => Ok(model.run_guarded(inputs, shapes, &Call::default())?),
             }
         })
     }

@@ -11,11 +11,11 @@ use std::process::Command;
 
 use onnxc::native;
 use onnxc_machine::target::Target;
-use onnxc_tests::compile::{Code, Failure, compile_for};
+use onnxc_tests::compile::Code;
 use onnxc_tests::expected::{self, Outcome};
-use onnxc_tests::harness::{Runner, link_batch};
+use onnxc_tests::harness::{Outcomes, Runner, link_batch_with};
 use onnxc_tests::object::must;
-use onnxc_tests::suite::{self, Batch, Case, KINDS};
+use onnxc_tests::suite::{self, Batch, Case, Checks, KINDS};
 use onnxc_tests::variant::Variant;
 use rayon::prelude::*;
 
@@ -23,7 +23,7 @@ const BATCH: usize = 64;
 
 #[test]
 fn official_tests() {
-    run_suite(Target::host().unwrap());
+    run_suite(Run::all());
 }
 
 /// Without optimization every operator runs as it is lowered, in kernels of its own.
@@ -32,10 +32,10 @@ fn official_tests_without_optimization() {
     run_small(Code { target: Target::host().unwrap(), opt_level: 0 });
 }
 
-/// Where leaf kernels serve, the suite would hardly see Cranelift's vector code.
+/// Where leaf kernels serve, the suite would hardly see Cranelift's vector code. Its loops of real sizes run on the least processor.
 #[test]
 fn official_tests_without_leaf_kernels() {
-    run_suite(Target::host().unwrap().without_leaf_kernels());
+    run_small(Target::host().unwrap().without_leaf_kernels());
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -51,33 +51,6 @@ fn official_tests_on_the_least_processor() {
     run_suite(Target::new(Target::host().unwrap().triple, Some("x86-64")).unwrap());
 }
 
-/// What a model does around its kernels, in the interpreter of host programs.
-#[test]
-fn official_tests_in_the_interpreter() {
-    interpret(small_cases(), "expected_failures.txt");
-}
-
-/// The same where sizes are known only when the model runs.
-#[test]
-fn official_tests_with_symbolic_dims_in_the_interpreter() {
-    let folder = tempfile::tempdir().unwrap();
-    interpret(variants(Variant::Symbolic, folder.path()), "expected_failures_symbolic.txt");
-}
-
-fn interpret(cases: Vec<Case>, list: &str) {
-    let code: Code = Target::host().unwrap().into();
-    let outcome = |case: &Case| match compile_for(&case.model(), &case.symbol, &code) {
-        Ok(compiled) => case.interpret(&compiled).into(),
-        Err(errors) => match Failure::Errors(errors).reason() {
-            Some(reason) => Outcome::Unsupported(reason),
-            None => Outcome::Failed("it does not compile".to_string()),
-        },
-    };
-    let outcomes: BTreeMap<String, Outcome> =
-        cases.par_iter().map(|case| (case.id.clone(), outcome(case))).collect();
-    hold_against(&outcomes, list);
-}
-
 /// The node tests of the release before, where they are others than today's.
 #[test]
 fn node_tests_of_1_22() {
@@ -85,21 +58,43 @@ fn node_tests_of_1_22() {
     run_cases(cases, &Target::host().unwrap().into(), "expected_failures_1.22.txt");
 }
 
-/// Every input dim is a symbol of its own.
+/// Every input dim is a symbol of its own: sizes are known only when the model runs.
 #[test]
 fn official_tests_with_symbolic_dims() {
-    run_variant(Variant::Symbolic, "expected_failures_symbolic.txt");
+    run_variant(Variant::Symbolic, &Run::all(), "expected_failures_symbolic.txt");
 }
 
 /// Constant folding agrees with generated code: inputs are constants of the model.
 #[test]
 fn official_tests_with_constant_inputs() {
-    run_variant(Variant::Constant, "expected_failures_constant.txt");
+    run_variant(Variant::Constant, &Target::host().unwrap().into(), "expected_failures_constant.txt");
 }
 
-fn run_variant(variant: Variant, list: &str) {
+/// How cases run.
+struct Run {
+    code: Code,
+    /// With all that the C ABI promises, and in the interpreter of host programs, too, but for the real architectures, which it takes
+    /// minutes.
+    around_kernels: bool,
+}
+
+/// Kernels alone differ: what is around them is as in [`Run::all`].
+impl<C: Into<Code>> From<C> for Run {
+    fn from(code: C) -> Run {
+        Run { code: code.into(), around_kernels: false }
+    }
+}
+
+impl Run {
+    /// For this machine, with what a model does around its kernels.
+    fn all() -> Run {
+        Run { code: Target::host().unwrap().into(), around_kernels: true }
+    }
+}
+
+fn run_variant(variant: Variant, run: &Run, list: &str) {
     let folder = tempfile::tempdir().unwrap();
-    run_cases(variants(variant, folder.path()), &Target::host().unwrap().into(), list);
+    run_cases(variants(variant, folder.path()), run, list);
 }
 
 fn variants(variant: Variant, folder: &Path) -> Vec<Case> {
@@ -110,36 +105,47 @@ fn variants(variant: Variant, folder: &Path) -> Vec<Case> {
 /// small tests, and folding one takes the reference evaluator minutes.
 fn small_cases() -> Vec<Case> {
     let mut cases = suite::cases().unwrap();
-    cases.retain(|case| !case.id.starts_with("light/"));
+    cases.retain(is_small);
     cases
 }
 
-fn run_small(code: impl Into<Code>) {
-    run_cases(small_cases(), &code.into(), "expected_failures.txt");
+fn is_small(case: &Case) -> bool {
+    !case.id.starts_with("light/")
 }
 
-fn run_suite(code: impl Into<Code>) {
-    run_cases(suite::cases().unwrap(), &code.into(), "expected_failures.txt");
+fn run_small(run: impl Into<Run>) {
+    run_cases(small_cases(), &run.into(), "expected_failures.txt");
 }
 
-fn run_cases(cases: Vec<Case>, code: &Code, list: &str) {
+fn run_suite(run: impl Into<Run>) {
+    run_cases(suite::cases().unwrap(), &run.into(), "expected_failures.txt");
+}
+
+fn run_cases(cases: Vec<Case>, run: &Run, list: &str) {
     let wanted = std::env::var("ONNXC_CASES").unwrap_or_default();
     let partial = !wanted.is_empty();
     let cases: Vec<Case> = cases.into_iter().filter(|case| case.id.contains(&wanted)).collect();
     let folder = tempfile::tempdir().unwrap();
-    let outcomes: BTreeMap<String, Outcome> = cases
-        .chunks(BATCH)
+    let batches: Vec<[Outcomes; 2]> = cases
+        .par_chunks(BATCH)
         .enumerate()
-        .par_bridge()
-        .flat_map_iter(|(at, batch)| run_batch(batch, code, &folder.path().join(at.to_string())))
+        .map(|(at, batch)| run_batch(batch, run, &folder.path().join(at.to_string())))
         .collect();
+    let (mut outcomes, mut interpreted) = (BTreeMap::new(), BTreeMap::new());
+    for [run, by_interpreter] in batches {
+        outcomes.extend(run);
+        interpreted.extend(by_interpreter);
+    }
     report(&outcomes);
     if partial {
         // A part of the suite, to look at: nothing is held against the list.
-        outcomes.iter().for_each(|(id, outcome)| println!("{id}: {outcome:?}"));
+        outcomes.iter().chain(&interpreted).for_each(|(id, outcome)| println!("{id}: {outcome:?}"));
         return;
     }
     hold_against(&outcomes, list);
+    if run.around_kernels {
+        hold_against(&interpreted, list);
+    }
 }
 
 fn hold_against(outcomes: &BTreeMap<String, Outcome>, list: &str) {
@@ -162,7 +168,7 @@ fn crashes_are_failures_of_one_test() {
     let library = folder.path().join("models.so");
     native::link(&[object], &library).unwrap();
     let case = |at: usize| Case { id: at.to_string(), symbol: format!("t{at}"), folder: PathBuf::new() };
-    let batch = Batch { library, cases: (0..3).map(case).collect(), guarded: true };
+    let batch = Batch { library, cases: (0..3).map(case).collect(), checks: Checks::Abi };
     let outcomes = runner().run(&batch, folder.path());
     let texts: Vec<String> = outcomes.iter().map(|outcome| format!("{outcome:?}")).collect();
     assert_eq!(texts.len(), 3);
@@ -180,14 +186,24 @@ fn report(outcomes: &BTreeMap<String, Outcome>) {
     }
 }
 
-fn run_batch(cases: &[Case], code: &Code, folder: &Path) -> Vec<(String, Outcome)> {
+/// Outcomes of the compiled cases, and of those that the interpreter ran.
+fn run_batch(cases: &[Case], run: &Run, folder: &Path) -> [Outcomes; 2] {
     fs::create_dir(folder).unwrap();
-    let (batch, mut outcomes) = link_batch(cases, code, folder);
+    let mut interpreted = Outcomes::new();
+    let (batch, mut outcomes) = link_batch_with(cases, &run.code, folder, &mut |case, compiled| {
+        if run.around_kernels && is_small(case) {
+            interpreted.push((case.id.clone(), case.interpret(compiled).into()));
+        }
+    });
+    // What has no object is not interpreted.
+    interpreted.extend(outcomes.iter().cloned());
+    let checks = if run.around_kernels { Checks::Abi } else { Checks::Bounds };
+    let batch = Batch { checks, ..batch };
     if !batch.cases.is_empty() {
         outcomes.extend(runner().run(&batch, folder));
         fs::remove_file(&batch.library).unwrap();
     }
-    outcomes
+    [outcomes, interpreted]
 }
 
 fn runner() -> Runner {

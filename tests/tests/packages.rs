@@ -437,10 +437,16 @@ fn python_metadata() {
 /// A test that the runner fails for any results of a backend: it takes the length of an element of a sequence, here a scalar's.
 const RUNNERS_OWN: &str = "node/test_loop16_seq_none";
 
-/// The ONNX package's own runner passes what the harness passes.
+/// Values of every type pass through the wrapper many times with a share as small as this.
+const SHARE: usize = 8;
+
+/// The ONNX package's own runner passes what the harness passes: of the tests, which the harness ran, one of [`SHARE`], spread over
+/// all operators; with `ONNXC_BACKEND_TESTS=all` every one.
 #[test]
 fn onnx_backend_tests() {
-    let parts = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let all = std::env::var("ONNXC_BACKEND_TESTS").is_ok_and(|value| value == "all");
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let parts = threads * if all { 1 } else { SHARE };
     let outcomes: BTreeMap<String, String> = std::thread::scope(|scope| {
         let run = |part: usize| {
             let mut command = python();
@@ -448,7 +454,7 @@ fn onnx_backend_tests() {
             command.args(["--parts", &parts.to_string(), "--part", &part.to_string()]);
             stdout(&mut command)
         };
-        let threads: Vec<_> = (0..parts).map(|part| scope.spawn(move || run(part))).collect();
+        let threads: Vec<_> = (0..threads).map(|part| scope.spawn(move || run(part))).collect();
         let texts: Vec<String> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
         let lines = texts.iter().flat_map(|text| text.lines());
         lines.filter_map(outcome).collect()
@@ -459,6 +465,7 @@ fn onnx_backend_tests() {
     let names = suite::cases().unwrap().into_iter().map(|case| case.id);
     wanted.extend(names.filter(|name| drawn::is_drawn(name)));
     assert!(wanted.insert(RUNNERS_OWN.to_string()));
+    wanted.retain(|name| outcomes.contains_key(name));
     let others: BTreeMap<&String, &String> =
         outcomes.iter().filter(|(_, outcome)| !outcome.starts_with("PASS")).collect();
     let found: BTreeSet<String> = others.keys().map(|name| name.to_string()).collect();
@@ -468,8 +475,12 @@ fn onnx_backend_tests() {
         "not as the harness: {:#?}",
         differing.iter().map(|name| (name, others.get(name))).collect::<Vec<_>>()
     );
-    assert_eq!(outcomes.len(), suite::cases().unwrap().len());
-    assert!(others[&RUNNERS_OWN.to_string()].contains("Unable to compare expected type"), "{others:?}");
+    let count = suite::cases().unwrap().len();
+    assert!(outcomes.len() >= count / (parts / threads), "{} tests of {count} ran", outcomes.len());
+    if all {
+        assert_eq!(outcomes.len(), count);
+        assert!(others[&RUNNERS_OWN.to_string()].contains("Unable to compare expected type"), "{others:?}");
+    }
     println!("{} of {} pass", outcomes.len() - others.len(), outcomes.len());
 }
 

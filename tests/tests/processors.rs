@@ -11,7 +11,7 @@ use onnxc_tests::emulator::{self, INCOMPLETE, WITH_AVX2, WITHOUT_AVX2};
 use onnxc_tests::expected::Outcome;
 use onnxc_tests::harness::{Runner, link_batch};
 use onnxc_tests::object::{include_dir, must};
-use onnxc_tests::suite::{self, Batch, Case};
+use onnxc_tests::suite::{self, Batch, Case, Checks};
 use rayon::prelude::*;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
@@ -137,9 +137,9 @@ fn code_for_a_processor_runs_on_it() {
         let folder = dir.path().join(name);
         fs::create_dir(&folder).unwrap();
         // The emulator reads 16 bytes for an operand in memory of a scalar fused multiply-add, which has 4.
-        let guarded = !target.narrow.has_fma;
+        let checks = if target.narrow.has_fma { Checks::None } else { Checks::Abi };
         let (batch, failed) = link_batch(&cases, &target.into(), &folder);
-        let batch = Batch { guarded, ..batch };
+        let batch = Batch { checks, ..batch };
         assert!(failed.is_empty(), "{name}: {failed:?}");
         for (id, outcome) in runner(qemu, cpu).run(&batch, &folder) {
             assert!(matches!(outcome, Outcome::Passed), "{id} for {name} on {cpu}: {outcome:?}");

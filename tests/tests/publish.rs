@@ -69,6 +69,8 @@ fn crates_work_outside_of_the_repository() {
         for wanted in ["LICENSE", "README.md"] {
             assert!(fs::metadata(unpacked.join(wanted)).unwrap().len() > 1000, "{file}/{wanted}");
         }
+        let manifest = fs::read_to_string(unpacked.join("Cargo.toml")).unwrap();
+        assert!(manifest.lines().any(|line| line.starts_with("repository = ")), "{manifest}");
         patch += &format!("{name} = {{ path = {:?} }}\n", unpacked.display().to_string());
     }
     fs::create_dir(dir.path().join(".cargo")).unwrap();

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (at, case) in batch.cases.iter().enumerate().skip(first.parse()?) {
         write(&mut report, &Report::Start(at))?;
         let model = models.get(&case.symbol).map_err(Miss::from);
-        let result = model.and_then(|model| case.run(&model, batch.guarded));
+        let result = model.and_then(|model| case.run(&model, batch.checks));
         write(&mut report, &Report::Done(at, result.err()))?;
     }
     Ok(())
