@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use cranelift_entity::{EntitySet, SecondaryMap};
 
-use crate::Options;
 use crate::dce::sweep;
 use crate::rewrite::{replace_operands, replace_results};
+use crate::{Options, pack};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::facts::Picks;
@@ -385,15 +385,18 @@ fn reads_buffers(op: &Op) -> bool {
         || matches!(op, Op::Sort { .. } | Op::Suppress { .. } | Op::Leaves(_))
 }
 
-/// Turns constants into nodes that would take the compiler too long to evaluate.
-pub(crate) fn unfold(graph: &mut Graph, _: &Options) -> Result<()> {
+/// Turns constants into nodes that would take the compiler too long to evaluate. Products among them are packed, as those of the run are.
+pub(crate) fn unfold(graph: &mut Graph, options: &Options) -> Result<()> {
     // Twice what `run` may spend: most of it is spent on what `run` made.
     let mut budget = Budget::for_data(data_bytes(graph).saturating_mul(2));
-    unfold_within(graph, &mut budget);
-    Ok(())
+    match unfold_within(graph, &mut budget) {
+        true => pack::run(graph, options),
+        false => Ok(()),
+    }
 }
 
-fn unfold_within(graph: &mut Graph, budget: &mut Budget) {
+/// Gives whether a product is among the new nodes.
+fn unfold_within(graph: &mut Graph, budget: &mut Budget) -> bool {
     let mut checked: HashSet<ValueId> = HashSet::new();
     let mut nodes: HashMap<ValueId, ValueId> = HashMap::new();
     let old = std::mem::take(&mut graph.order);
@@ -414,11 +417,16 @@ fn unfold_within(graph: &mut Graph, budget: &mut Budget) {
     for at in 0..graph.outputs.len() {
         graph.outputs[at].1 = replace(graph, graph.outputs[at].1, OriginId::from_u32(0));
     }
+    let is_product = |value: &ValueId| {
+        graph.producer(*value).is_some_and(|node| matches!(graph.nodes[node].op, Op::Contract { .. }))
+    };
+    let mut multiplies = nodes.values().any(is_product);
     for id in old {
         for body in graph.nodes[id].op.bodies_mut() {
-            unfold_within(body, budget);
+            multiplies |= unfold_within(body, budget);
         }
     }
+    multiplies
 }
 
 /// The deferred constants behind one that the budget has no work for, or that reads one which is a node by now, each after

@@ -380,11 +380,19 @@ pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         };
         packed.insert((rhs, batch, k, [nr, depth], Extent::Whole), panels);
         let rhs = RhsLayout::Panels { nr, depth, n };
-        b.emit1(Op::Contract { batch, m, k, rhs }, &[lhs, panels]).map(Some)
+        emit_product(b, Op::Contract { batch, m, k, rhs }, &[lhs, panels]).map(Some)
     })?;
     bodies(graph, options, run)?;
     // Weights that a scan captures are packed once, not in every iteration.
     hoist::last(graph, options)
+}
+
+/// One of constants stays a node, as the product was that it takes the place of: it may be left to the run because it takes too long.
+fn emit_product(b: &mut Builder, op: Op, operands: &[ValueId]) -> Result<ValueId> {
+    match operands.iter().all(|&operand| b.graph.is_constant(operand)) {
+        true => b.unfolded(op, operands),
+        false => b.emit1(op, operands),
+    }
 }
 
 /// A right-hand side with the batch of another value, each element of one axis repeated: keys that several heads
@@ -458,7 +466,7 @@ impl Repeated {
         packed.insert((wide, batch, k, [nr, 1], Extent::Once), panels);
         let lhs = b.reshape(lhs, grouped.clone())?;
         let layout = RhsLayout::Panels { nr, depth: 1, n: n.clone() };
-        let result = b.emit1(Op::Contract { batch, m: 1, k, rhs: layout }, &[lhs, panels])?;
+        let result = emit_product(b, Op::Contract { batch, m: 1, k, rhs: layout }, &[lhs, panels])?;
         let mut to = shape[..=batch].to_vec();
         to.push(n);
         b.reshape(result, to)
@@ -521,7 +529,7 @@ fn dequantizing(
         operands.extend(&known);
         split.insert((lhs, weights.steps), known);
     }
-    b.emit1(Op::Contract { batch: 0, m, k: 2, rhs: RhsLayout::Panels { nr, depth: 1, n } }, &operands)
+    emit_product(b, Op::Contract { batch: 0, m, k: 2, rhs: RhsLayout::Panels { nr, depth: 1, n } }, &operands)
 }
 
 /// `[.., steps, n]` as `[.., steps / depth, n * depth]`: `depth` steps of each column side by side. `axis` is the axis of the steps.
