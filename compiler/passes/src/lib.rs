@@ -50,8 +50,8 @@ use std::time::{Duration, Instant};
 use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::Graph;
 use onnxc_ir::verify::verify;
+pub use onnxc_tuning::products::PackPolicy;
 pub use options::{Options, Precision};
-pub use pack::PackPolicy;
 pub use phases::{PHASES, PassDef, Phase, by_name, passes};
 
 use facts::Facts;
