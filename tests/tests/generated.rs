@@ -50,7 +50,7 @@ fn levels_and_exact_on_the_page_of_the_command_line() {
     let levels = format!("| `-O LEVEL` | {} |", levels.join("; "));
     let left_out = left_out_by_exact();
     let exact = format!(
-        "| `--exact` | no algorithm that trades accuracy for speed, see [Floats](floats.md#operations-that-round-differently): no {left_out} |"
+        "| `--exact` | no algorithm that trades accuracy for speed, see [Floats](floats.md#operations-that-round-differently). {left_out} |"
     );
     hold("book/src/cli.md", |text| {
         with_line(&with_line(text, "| `-O LEVEL` |", &levels), "| `--exact` |", &exact)

@@ -202,7 +202,7 @@ impl Found {
         }
     }
 
-    /// The operations of which a deferred constant consists.
+    /// The operations that a deferred constant is made by.
     fn constant(
         &mut self,
         graph: &Graph,

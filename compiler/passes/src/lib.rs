@@ -41,6 +41,7 @@ mod tables;
 mod tails;
 #[cfg(test)]
 mod tests;
+mod unfold;
 mod unmerge;
 mod weights;
 mod winograd;

@@ -1,4 +1,4 @@
-//! What the passes are told: [`Options`], and the texts about levels and `--exact` that the command's help and the book have.
+//! [`Options`] of the passes, and the texts about levels and `--exact` that the command's help and the book have.
 
 use onnxc_machine::target::Goal;
 
@@ -193,11 +193,12 @@ pub const EXACT: &[Rounding] = &[
     },
 ];
 
-/// What `--exact` leaves out, as part of a sentence.
+/// What `--exact` leaves out, as sentences.
 pub fn left_out_by_exact() -> String {
     let mut short: Vec<&str> = EXACT.iter().map(|row| row.short).collect();
     short.dedup();
-    short.join(", ")
+    let (first, others) = short.split_at(short.len() / 2);
+    format!("Left out: {}. Also: {}", first.join("; "), others.join("; "))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::facts::{Fact, Facts};
 use crate::{
     Pass, algebra, bn_fold, constants, cse, dce, half, halves, hoist, implicit_padding, integers, matmul,
     moments, movement, mul_add, narrow, order, pack, panels, planes, powers, products, quantized, regions,
-    rounded, tables, tails, unmerge, winograd,
+    rounded, tables, tails, unfold, unmerge, winograd,
 };
 
 /// A part of the pipeline, for one purpose.
@@ -197,7 +197,7 @@ pub const PHASES: &[Phase] = &[
                 1,
                 "no memory for the zeros around images that dilated convolutions need not read",
             ),
-            row("unfold", constants::unfold, 0, "leave to the run what takes too long to compute now"),
+            row("unfold", unfold::run, 0, "leave to the run what takes too long to compute now"),
         ],
     },
 ];

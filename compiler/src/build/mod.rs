@@ -366,7 +366,7 @@ impl Builder {
 
     fn options(&self) -> Result<Options> {
         let Some(opt_level) = onnxc_passes::options::level(self.opt_level) else {
-            return Err(usage(format!("optimization level {} is none of 0, 1 and 2", self.opt_level)));
+            return Err(usage(format!("optimization level {} is not 0, 1 or 2", self.opt_level)));
         };
         let triple = match &self.target {
             Some(triple) => triple.clone(),

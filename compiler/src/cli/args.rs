@@ -208,7 +208,7 @@ pub struct CodeArgs {
     // The passes say what their levels are.
     #[arg(short = 'O', value_name = "LEVEL", value_enum, default_value_t = Level::Two, help = options::levels())]
     pub opt_level: Level,
-    #[arg(long, help = format!("Use no algorithm that trades accuracy for speed: no {}", options::left_out_by_exact()))]
+    #[arg(long, help = format!("Use no algorithm that trades accuracy for speed. {}", options::left_out_by_exact()))]
     pub exact: bool,
     /// What the operands of products of floats are rounded to: f32 leaves them, bf16 multiplies faster on processors with
     /// AVX512-BF16 or AMX and halves weights, auto means bf16 on those; sums, norms, softmax and results stay f32

@@ -1,5 +1,5 @@
-//! Products: in which arithmetic of a target they are computed, and how their right-hand sides lie. Passes choose by it while they rewrite a
-//! graph, as both are part of it; what a kernel does with its loops is chosen later (`contract.rs`).
+//! Products: in which arithmetic of a target they are computed, and how their right-hand sides lie. Passes choose by it while they rewrite
+//! a graph, as both are part of it; what a kernel does with its loops is chosen later (`contract.rs`).
 
 mod panels;
 mod rates;

@@ -39,8 +39,8 @@ pub(super) const BYTES: &[DType] = &[DType::U8];
 /// One row: a wide panel keeps several accumulators busy.
 pub(super) const ONE_ROW: PackRule = PackRule { max_rows: Some(1), min_columns: Some(32), nr: 32, ..ANY };
 
-/// Columns per panel by the first of the rules that holds, `otherwise` where none does. Never more than twice the columns there are, so that
-/// padding stays below the size of the data.
+/// Columns per panel by the first of the rules that holds, `otherwise` where none does. Never more than twice the columns there are, so
+/// that padding stays below the size of the data.
 pub(super) fn width(rules: &[PackRule], otherwise: usize, wanted: Product) -> usize {
     let Product { dtype, rows, columns } = wanted;
     let holds = |rule: &&PackRule| {
