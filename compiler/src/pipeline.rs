@@ -29,7 +29,7 @@ pub struct Options {
     /// Prefix of every symbol; made a C identifier.
     pub name: String,
     pub target: Target,
-    /// 0 (required passes only) to 3.
+    /// 0 (required passes only), 1 (all but minimal filtering) or 2 (all passes); a larger number is 2.
     pub opt_level: u8,
     /// Without what rounds otherwise than the model says for the sake of speed; see `book/src/floats.md`.
     pub exact: bool,
@@ -76,7 +76,7 @@ impl Options {
         Options {
             name: name.into(),
             target,
-            opt_level: 3,
+            opt_level: pass::options::ALL_PASSES,
             exact: false,
             goal: Goal::Speed,
             precision: Precision::F32,
@@ -249,7 +249,8 @@ pub fn backend(frontend: Frontend, options: &Options, observer: &mut dyn Observe
 
 /// The options that decide how weights lie in memory.
 fn settings(options: &Options) -> String {
-    let Options { target, opt_level, exact, goal, precision, weights_apart, .. } = options;
+    let Options { target, exact, goal, precision, weights_apart, .. } = options;
+    let opt_level = level(options);
     let levels: Vec<&str> = target.levels().map(|level| level.cpu.as_str()).collect();
     let (triple, vector, l1, l2) =
         (&target.triple, target.core.vector_bytes, target.core.l1_bytes, target.core.l2_bytes);
@@ -388,6 +389,11 @@ pub fn decode(model: Bytes) -> Result<onnxc_proto::ModelProto> {
     }
 }
 
+/// The level of the passes.
+fn level(options: &Options) -> u8 {
+    options.opt_level.min(pass::options::ALL_PASSES)
+}
+
 pub(crate) fn pass_options(options: &Options) -> pass::Options {
     let target = &options.target;
     let pack = pass::PackPolicy::for_target(target);
@@ -396,8 +402,8 @@ pub(crate) fn pass_options(options: &Options) -> pass::Options {
         Precision::Auto => Precision::F32,
         precision => precision,
     };
-    let Options { opt_level: level, exact, goal, .. } = *options;
-    pass::Options { level, pack, exact, goal, precision }
+    let Options { exact, goal, .. } = *options;
+    pass::Options { level: level(options), pack, exact, goal, precision }
 }
 
 pub(crate) fn schedule_options(options: &Options) -> schedule::Options {

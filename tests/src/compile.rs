@@ -74,7 +74,7 @@ pub struct Code {
 impl From<Target> for Code {
     /// At the default level.
     fn from(target: Target) -> Code {
-        Code { target, opt_level: 3 }
+        Code { target, opt_level: 2 }
     }
 }
 

@@ -206,10 +206,11 @@ impl<'g> Builder<'g> {
         Ok(self.node(op, inputs, results, known))
     }
 
-    /// An operation that stays one where it is of a constant: what a run reads through it, the object has as that constant.
-    pub fn unfolded(&mut self, op: Op, x: ValueId) -> Result<ValueId> {
-        let Inferred { results, .. } = infer(&op, &[self.graph.ty(x)])?;
-        Ok(self.node(op, &[x], results, None)[0])
+    /// An operation that stays one where it is of constants: what a run reads or computes, the object has as those constants.
+    pub fn unfolded(&mut self, op: Op, inputs: &[ValueId]) -> Result<ValueId> {
+        let types: Vec<&TensorType> = inputs.iter().map(|&input| self.graph.ty(input)).collect();
+        let Inferred { results, .. } = infer(&op, &types)?;
+        Ok(self.node(op, inputs, results, None)[0])
     }
 
     fn node(

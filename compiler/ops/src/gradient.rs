@@ -64,7 +64,7 @@ pub fn pulled_back<'g>(
     compute: impl FnOnce(&mut NodeCx<'_, 'g>, &[ValueId]) -> Result<ValueId>,
 ) -> Result<Vec<ValueId>> {
     // Values of their own, also where they are constants.
-    let own = |&x: &ValueId| cx.b.unfolded(Op::Reshape { shape: cx.b.shape(x) }, x);
+    let own = |&x: &ValueId| cx.b.unfolded(Op::Reshape { shape: cx.b.shape(x) }, &[x]);
     let xs = xs.iter().map(own).collect::<Result<Vec<_>>>()?;
     let first = cx.b.graph.order.len();
     let y = compute(cx, &xs)?;

@@ -95,7 +95,7 @@ fn gradient(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
                 "there is no derivative by `{name}`, which is {ty}; it must be {types}"
             ));
         }
-        *x = cx.b.unfolded(Op::Reshape { shape: cx.b.shape(*x) }, *x)?;
+        *x = cx.b.unfolded(Op::Reshape { shape: cx.b.shape(*x) }, &[*x])?;
     }
     let items: Vec<Item> = inputs.iter().copied().map(Item::Tensor).collect();
     let Some(y) = cx.recompute(&body, &items)?.first().and_then(Item::tensor) else {

@@ -4,11 +4,10 @@
 //! not.
 //!
 //! An expression stays a part of the program where its value would take much more of the object than its operands: a
-//! broadcast or a mask made of indices is cheaper to read through its expression. [`unfold`] gives back to the program
-//! what would take the compiler too long.
+//! broadcast or a mask made of indices is cheaper to read through its expression. [`unfold`](crate::unfold) gives back to the
+//! program what would take the compiler too long.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use cranelift_entity::{EntitySet, SecondaryMap};
 
@@ -18,9 +17,7 @@ use crate::rewrite::{replace_operands, replace_results};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::facts::Picks;
-use onnxc_ir::graph::{
-    Constant, DType, Def, Dim, Graph, Node, NodeId, Op, OriginId, TensorType, Value, ValueId, Weight,
-};
+use onnxc_ir::graph::{Constant, Def, Dim, Graph, Node, NodeId, Op, OriginId, TensorType, ValueId, Weight};
 use onnxc_ir::interp::{self, Budget};
 
 /// Maximum ratio of a stored value's bytes to those of the constants that it is computed from. A weight of four bits,
@@ -60,7 +57,7 @@ impl Limits {
 }
 
 /// Bytes of the constants of a graph and of the bodies in it.
-fn data_bytes(graph: &Graph) -> u64 {
+pub(crate) fn data_bytes(graph: &Graph) -> u64 {
     let own = graph.values.values().map(|value| match &value.def {
         Def::Const(Constant::Data(tensor) | Constant::Apart(Weight { tensor, .. })) => {
             tensor.data.len() as u64
@@ -383,91 +380,6 @@ fn reads_buffers(op: &Op) -> bool {
     op.is_hosted()
         || matches!(op, Op::Pack { .. } | Op::Contract { .. } | Op::Dequantize { .. })
         || matches!(op, Op::Sort { .. } | Op::Suppress { .. } | Op::Leaves(_))
-}
-
-/// Turns constants into nodes that would take the compiler too long to evaluate.
-pub(crate) fn unfold(graph: &mut Graph, _: &Options) -> Result<()> {
-    // Twice what `run` may spend: most of it is spent on what `run` made.
-    let mut budget = Budget::for_data(data_bytes(graph).saturating_mul(2));
-    unfold_within(graph, &mut budget);
-    Ok(())
-}
-
-fn unfold_within(graph: &mut Graph, budget: &mut Budget) {
-    let mut checked: HashSet<ValueId> = HashSet::new();
-    let mut nodes: HashMap<ValueId, ValueId> = HashMap::new();
-    let old = std::mem::take(&mut graph.order);
-    let mut replace = |graph: &mut Graph, value: ValueId, origin: OriginId| {
-        let is_new = graph.is_constant(value) && checked.insert(value);
-        if is_new && let Some(dear) = too_dear(graph, value, &nodes, budget) {
-            dear.into_iter().for_each(|constant| as_node(graph, constant, origin, &mut nodes));
-        }
-        *nodes.get(&value).unwrap_or(&value)
-    };
-    for &id in &old {
-        for at in 0..graph.nodes[id].inputs.len() {
-            let (value, origin) = (graph.nodes[id].inputs[at], graph.nodes[id].origin);
-            graph.nodes[id].inputs[at] = replace(graph, value, origin);
-        }
-        graph.order.push(id);
-    }
-    for at in 0..graph.outputs.len() {
-        graph.outputs[at].1 = replace(graph, graph.outputs[at].1, OriginId::from_u32(0));
-    }
-    for id in old {
-        for body in graph.nodes[id].op.bodies_mut() {
-            unfold_within(body, budget);
-        }
-    }
-}
-
-/// The deferred constants behind one that the budget has no work for, or that reads one which is a node by now, each after
-/// those it reads. `None` where the budget serves it, or what computes it has no machine code.
-fn too_dear(
-    graph: &Graph,
-    value: ValueId,
-    nodes: &HashMap<ValueId, ValueId>,
-    budget: &mut Budget,
-) -> Option<Vec<ValueId>> {
-    let (mut order, mut seen, mut reads_node, mut work) = (vec![], HashSet::new(), false, 0u64);
-    // (value, whether what it reads is already in the order)
-    let mut open = vec![(value, false)];
-    while let Some((at, ready)) = open.pop() {
-        let Def::Const(Constant::Deferred { op, inputs }) = &graph.values[at].def else { continue };
-        if ready {
-            order.push(at);
-        } else if nodes.contains_key(&at) {
-            reads_node = true;
-        } else if seen.insert(at) {
-            let types: Vec<&TensorType> = inputs.iter().map(|&input| graph.ty(input)).collect();
-            let own = interp::work(op, &types, &[graph.ty(at)]).unwrap_or(u64::MAX);
-            work = work.saturating_add(own).saturating_add(1);
-            open.push((at, true));
-            open.extend(inputs.iter().map(|&input| (input, false)));
-        }
-    }
-    let interpreted =
-        |&value: &ValueId| matches!(graph.ty(value).dtype, DType::Str | DType::C64 | DType::C128);
-    ((reads_node || !budget.spend(work)) && !order.iter().any(interpreted)).then_some(order)
-}
-
-/// A node that computes what a deferred constant is.
-fn as_node(graph: &mut Graph, constant: ValueId, origin: OriginId, nodes: &mut HashMap<ValueId, ValueId>) {
-    if nodes.contains_key(&constant) {
-        return;
-    }
-    let Value { name, ty, def: Def::Const(Constant::Deferred { op, inputs }), known } =
-        graph.values[constant].clone()
-    else {
-        return;
-    };
-    let node = graph.nodes.next_key();
-    let output = graph.values.push(Value { name, ty, def: Def::Node(node, 0), known });
-    let inputs = inputs.iter().map(|input| *nodes.get(input).unwrap_or(input)).collect();
-    let op = Arc::unwrap_or_clone(op);
-    graph.nodes.push(Node { op, inputs, outputs: vec![output], origin });
-    graph.order.push(node);
-    nodes.insert(constant, output);
 }
 
 #[cfg(test)]

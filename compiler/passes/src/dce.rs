@@ -24,9 +24,14 @@ pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
 
 /// Keeps the nodes that outputs depend on, in their order.
 pub(crate) fn sweep(graph: &mut Graph) {
+    graph.order = needed(graph);
+}
+
+/// The nodes that outputs depend on, in their order.
+pub(crate) fn needed(graph: &Graph) -> Vec<NodeId> {
     let mut live: HashSet<ValueId> = graph.outputs.iter().map(|output| output.1).collect();
     live.extend(graph.output_needs());
-    let mut order = std::mem::take(&mut graph.order);
+    let mut order = graph.order.clone();
     order.reverse();
     order.retain(|&id| {
         let node = &graph.nodes[id];
@@ -38,7 +43,7 @@ pub(crate) fn sweep(graph: &mut Graph) {
         needed
     });
     order.reverse();
-    graph.order = order;
+    order
 }
 
 /// Drops stacked outputs of a scan, and results of a choice, that nothing uses.

@@ -48,7 +48,7 @@ fn narrowed(b: &mut Builder, id: NodeId, sums: DType, stored: &[DType]) -> Resul
         return Ok(None);
     };
     let narrow = b.cast(weights, stored)?;
-    let wide = b.unfolded(Op::Map(MapFn::Cast { to: sums, saturate: true }), narrow)?;
+    let wide = b.unfolded(Op::Map(MapFn::Cast { to: sums, saturate: true }), &[narrow])?;
     let product = b.binary(BinaryFn::Mul, x, wide)?;
     b.emit1(sum, &[product]).map(Some)
 }

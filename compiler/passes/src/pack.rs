@@ -12,299 +12,7 @@ use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::dim::product;
 use onnxc_ir::graph::{DOT_DEPTH, DType, Dim, Graph, Node, Op, PAIR_DEPTH, RhsLayout, ValueId};
-use onnxc_machine::target::Target;
-
-/// What a panel's width is chosen by; `None` for symbolic counts.
-#[derive(Clone, Copy, Debug)]
-pub struct Product {
-    pub dtype: DType,
-    pub rows: Option<i64>,
-    pub columns: Option<i64>,
-}
-
-/// A row of the panel policy: it holds for products of `dtypes` with at most `max_rows` rows, at least `min_columns`
-/// columns, and whose panels have fewer columns in all than those that are `fewer_than` wide. A symbolic count meets no limit.
-#[derive(Clone, Copy, Debug)]
-pub struct PackRule {
-    /// Empty: any.
-    pub dtypes: &'static [DType],
-    pub max_rows: Option<i64>,
-    pub min_columns: Option<i64>,
-    pub fewer_than: Option<i64>,
-    /// Columns per panel.
-    pub nr: usize,
-}
-
-const ANY: PackRule =
-    PackRule { dtypes: &[DType::F32], max_rows: None, min_columns: None, fewer_than: None, nr: 4 };
-
-/// They compute in f32, with the lanes of f32.
-const HALVES: &[DType] = &[DType::F16, DType::BF16];
-
-/// Small integers, whose products are added up in lanes of 32 bits, and what other integers are widened to.
-const INTS: &[DType] = &[DType::I8, DType::I16, DType::I32];
-
-/// Codes of weights, whose products are of f32.
-const CODES: &[DType] = &[DType::U4, DType::U8];
-const BYTES: &[DType] = &[DType::U8];
-
-/// One row: a wide panel keeps several accumulators busy.
-const ONE_ROW: PackRule = PackRule { max_rows: Some(1), min_columns: Some(32), nr: 32, ..ANY };
-
-/// Panel widths as data: the first rule that holds decides.
-#[derive(Clone, Copy, Debug)]
-pub struct PackPolicy {
-    pub rules: &'static [PackRule],
-    /// Where no rule holds.
-    pub nr: usize,
-    /// Multiplications of small integers in the time of one of floats.
-    pub rates: Rates,
-    /// Whether kernels that add up four products of bytes by several instructions need fewer where sums of two fit 16 bits.
-    pub short_sums: bool,
-    /// The same for some kernels only: rows with sums that fit stay in their places, so that others read them as they would without.
-    pub short_sums_in_place: bool,
-    /// Whether the left-hand side of a product of bytes is signed, as its right-hand side is.
-    pub signed_bytes: bool,
-    /// Whether kernels add up products of 16 bits, so that short sums of small integers stay integers rather than become floats.
-    pub half_products: bool,
-    /// Whether kernels add up products of bytes from four places at once.
-    pub joined_bytes: bool,
-    /// Whether kernels add up products of pairs of bf16.
-    pub bf16_pairs: bool,
-    /// Digits of a left-hand side whose products with codes of few bits are sums of bytes; 0 where products of floats are
-    /// faster.
-    pub digits: usize,
-    /// Bytes that transformed weights of convolutions may add, for each byte of the model's weights of f32 and of narrower ones;
-    /// without, any number.
-    pub transformed: Option<[f64; 2]>,
-    /// Bytes as f32 above which values of 16 bits that windows read are kept in 16 bits.
-    pub kept_above: i64,
-}
-
-/// Multiplications of bytes and of pairs of 16 bits, each added up in 32, in the time of one of floats; 0 where they are not
-/// faster. And those of floats in the time in which a byte of weights comes from memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Rates {
-    pub bytes: f64,
-    pub pairs: f64,
-    pub memory_byte: f64,
-}
-
-impl Rates {
-    pub const NONE: Rates = Rates { bytes: 0.0, pairs: 0.0, memory_byte: 3.5 };
-
-    /// By several instructions of AVX2: those of bytes as short sums allow them.
-    pub const AVX2: Rates = Rates { bytes: 1.5, pairs: 1.6, ..Rates::NONE };
-
-    /// By several instructions of 512 bits. Of weights that come between products, Zen 5 reads 17 GB/s in the time of 144e9
-    /// multiplications of floats, Emerald Rapids 13 GB/s in that of 106e9.
-    pub const AVX512: Rates = Rates { memory_byte: 7.0, ..Rates::AVX2 };
-
-    /// By an instruction each.
-    pub const VNNI: Rates = Rates { bytes: 4.0, pairs: 2.0, ..Rates::NONE };
-
-    /// By an instruction for bytes only: SDOT, and the processor's tiles.
-    pub const DOT: Rates = Rates { bytes: 4.0, ..Rates::NONE };
-}
-
-/// Terms of the last inner axis from which on filling it up to a multiple of [`DOT_DEPTH`] is worth it.
-const LEAST_STEPS: i64 = 3;
-
-/// Digits of a left-hand side: with three, its elements have an error of 2^-23 of the largest one that shares their unit, about
-/// that of f32.
-const DIGITS: usize = 3;
-
-/// Where vectors are converted by an instruction. Half of a second-level cache of 2 MiB: of Emerald Rapids, mobilenet_v2_f16 takes
-/// 0.92 of the time with values above this in 16 bits, 0.95 with those above 512 or 200 KiB.
-const KEPT_ABOVE: i64 = 1 << 20;
-
-/// In objects for several processors: with their code, these stay within 1.25 and 1.15 times the model's bytes.
-const TRANSFORMED: [f64; 2] = [0.2, 0.1];
-
-impl PackPolicy {
-    /// For vectors of 128 bits: one vector per row, and one row per register.
-    pub const NARROW: PackPolicy = PackPolicy {
-        rules: &[PackRule { dtypes: CODES, nr: 8, ..ANY }, ONE_ROW, ANY],
-        nr: 4,
-        rates: Rates::NONE,
-        short_sums: false,
-        short_sums_in_place: false,
-        signed_bytes: false,
-        half_products: false,
-        joined_bytes: false,
-        bf16_pairs: false,
-        digits: 0,
-        transformed: None,
-        kept_above: i64::MAX,
-    };
-
-    /// For leaf kernels of 256 bits: two vectors per row, three where that wastes fewer columns.
-    pub const WIDE: PackPolicy = PackPolicy {
-        rules: &[
-            PackRule { dtypes: HALVES, nr: 16, ..ANY },
-            PackRule { dtypes: CODES, nr: 16, ..ANY },
-            PackRule { dtypes: &[DType::F64], nr: 8, ..ANY },
-            PackRule { dtypes: INTS, ..ONE_ROW },
-            PackRule { dtypes: INTS, nr: 16, ..ANY },
-            ONE_ROW,
-            PackRule { fewer_than: Some(16), nr: 24, ..ANY },
-            PackRule { nr: 16, ..ANY },
-        ],
-        nr: 4,
-        rates: Rates::AVX2,
-        short_sums: true,
-        short_sums_in_place: false,
-        signed_bytes: false,
-        half_products: false,
-        joined_bytes: false,
-        bf16_pairs: false,
-        digits: DIGITS,
-        transformed: None,
-        kept_above: KEPT_ABOVE,
-    };
-
-    /// For leaf kernels of 512 bits: the same with vectors of twice the length.
-    pub const WIDEST: PackPolicy = PackPolicy {
-        rules: &[
-            PackRule { dtypes: HALVES, nr: 32, ..ANY },
-            PackRule { dtypes: BYTES, min_columns: Some(64), nr: 64, ..ANY },
-            PackRule { dtypes: CODES, nr: 32, ..ANY },
-            PackRule { dtypes: &[DType::F64], nr: 16, ..ANY },
-            PackRule { dtypes: INTS, ..ONE_ROW },
-            PackRule { dtypes: INTS, nr: 32, ..ANY },
-            PackRule { min_columns: Some(64), nr: 64, ..ONE_ROW },
-            ONE_ROW,
-            PackRule { fewer_than: Some(32), nr: 48, ..ANY },
-            PackRule { nr: 32, ..ANY },
-        ],
-        nr: 4,
-        rates: Rates::AVX512,
-        short_sums: true,
-        short_sums_in_place: false,
-        signed_bytes: false,
-        half_products: false,
-        joined_bytes: false,
-        bf16_pairs: false,
-        digits: DIGITS,
-        transformed: None,
-        kept_above: KEPT_ABOVE,
-    };
-
-    /// For leaf kernels of 128 bits with 32 registers.
-    pub const NEON: PackPolicy = PackPolicy {
-        digits: 0,
-        rates: Rates::NONE,
-        short_sums: false,
-        half_products: true,
-        ..PackPolicy::WIDE
-    };
-
-    /// For leaf kernels of 128 bits with 16 registers: the same as with 256 bits, with vectors of half the length. With 32
-    /// registers, tiles of panels for 256 bits are high enough.
-    pub const SHORT: PackPolicy = PackPolicy {
-        rules: &[
-            PackRule { dtypes: INTS, nr: 16, ..ONE_ROW },
-            PackRule { dtypes: INTS, nr: 8, ..ANY },
-            PackRule { nr: 16, ..ONE_ROW },
-            PackRule { fewer_than: Some(8), nr: 12, ..ANY },
-            PackRule { dtypes: &[DType::F64], nr: 4, ..ANY },
-            PackRule { dtypes: &[], nr: 8, ..ANY },
-        ],
-        ..PackPolicy::WIDE
-    };
-
-    /// Without vectors: a tile of four columns leaves registers for several rows, and one row has sums enough in sixteen.
-    pub const SCALAR: PackPolicy = PackPolicy {
-        rules: &[PackRule { dtypes: CODES, nr: 8, ..ANY }, PackRule { nr: 16, ..ONE_ROW }, ANY],
-        ..PackPolicy::NARROW
-    };
-
-    /// The same in C for microcontrollers: their integers are as fast as floats or much faster, and their memory is small.
-    pub const SOURCE: PackPolicy =
-        PackPolicy { rates: Rates { bytes: 1.0, ..Rates::NONE }, ..PackPolicy::SCALAR };
-
-    /// For leaf kernels of 512 bits and of 256, from the same panels: what is widened is in panels that are taken whole.
-    pub const MIXED: PackPolicy = PackPolicy {
-        rules: &[
-            PackRule { dtypes: &[DType::F16], nr: 32, ..ANY },
-            PackRule { dtypes: &[DType::BF16], nr: 16, ..ANY },
-            PackRule { dtypes: CODES, nr: 16, ..ANY },
-            PackRule { dtypes: &[DType::F64], nr: 16, ..ANY },
-            PackRule { dtypes: INTS, ..ONE_ROW },
-            PackRule { dtypes: INTS, nr: 32, ..ANY },
-            PackRule { min_columns: Some(64), nr: 64, ..ONE_ROW },
-            ONE_ROW,
-            PackRule { fewer_than: Some(32), nr: 48, ..ANY },
-            PackRule { nr: 32, ..ANY },
-        ],
-        ..PackPolicy::WIDEST
-    };
-
-    /// For the leaf kernels of a target, of its upgrades where those alone have them, or else for all of its kernels.
-    pub fn for_target(target: &Target) -> PackPolicy {
-        let policy = match target.panel_isa() {
-            None if target.narrow.has_vectors() => return PackPolicy::NARROW,
-            None if target.is_source => return PackPolicy::SOURCE,
-            None => return PackPolicy::SCALAR,
-            Some(isa) if isa.has_half_products => PackPolicy::NEON,
-            Some(isa) => match (isa.vector_bytes, isa.vector_registers) {
-                (64.., _) if target.whole_panel_isa() != target.panel_isa() => PackPolicy::MIXED,
-                (64.., _) => PackPolicy::WIDEST,
-                (..32, ..32) => PackPolicy::SHORT,
-                _ => PackPolicy::WIDE,
-            },
-        };
-        let dot = target.dot();
-        let by_instructions = match dot {
-            None => policy.rates,
-            Some(_) if target.multiplies_pairs() => Rates::VNNI,
-            Some(_) => Rates::DOT,
-        };
-        // How many multiplications take the time of a byte depends on the length of vectors.
-        let rates = Rates { memory_byte: policy.rates.memory_byte, ..by_instructions };
-        let short_sums = policy.short_sums && dot.is_none();
-        let short_sums_in_place = policy.short_sums && target.is_for_many();
-        let joined_bytes = target.joins_bytes_everywhere();
-        PackPolicy {
-            rates,
-            short_sums,
-            short_sums_in_place,
-            joined_bytes,
-            bf16_pairs: target.multiplies_bf16(),
-            signed_bytes: dot.is_some_and(|signs| signs.a),
-            transformed: if target.is_for_many() { Some(TRANSFORMED) } else { None },
-            ..policy
-        }
-    }
-
-    /// Whether a product with these inner axes is one of bytes, if its operands are. Axes of one element have no say: words are
-    /// made along the last of the others.
-    pub fn in_bytes(&self, inner: &[Dim]) -> bool {
-        let last = inner.iter().rev().find(|dim| **dim != Dim::ONE);
-        let long = last.and_then(Dim::as_const).is_some_and(|steps| steps >= LEAST_STEPS);
-        self.rates.bytes > 0.0 && long && inner.iter().all(Dim::is_const)
-    }
-
-    /// Columns per panel. Never more than twice the columns there are, so that padding stays below the size of the
-    /// data.
-    pub fn nr(&self, wanted: Product) -> usize {
-        let Product { dtype, rows, columns } = wanted;
-        let holds = |rule: &&PackRule| {
-            (rule.dtypes.is_empty() || rule.dtypes.contains(&dtype))
-                && rule.max_rows.is_none_or(|limit| rows.is_some_and(|rows| rows <= limit))
-                && rule.min_columns.is_none_or(|limit| columns.is_some_and(|columns| columns >= limit))
-                && rule.fewer_than.is_none_or(|other| {
-                    let in_all = |nr: i64| columns.map(|columns| (columns + nr - 1) / nr * nr);
-                    in_all(rule.nr as i64) < in_all(other)
-                })
-        };
-        let nr = self.rules.iter().find(holds).map_or(self.nr, |rule| rule.nr).max(1);
-        match columns.and_then(|columns| usize::try_from(columns).ok()) {
-            Some(columns) => nr.min(columns.max(1).checked_next_power_of_two().unwrap_or(nr)),
-            None => nr,
-        }
-    }
-}
+use onnxc_tuning::products::{NEAR_ROWS, Product};
 
 /// Panels of a right-hand side with this number of batch and of inner axes, by their width and depth, and whether they are those of all of
 /// its batch or of what is repeated along it.
@@ -380,11 +88,19 @@ pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         };
         packed.insert((rhs, batch, k, [nr, depth], Extent::Whole), panels);
         let rhs = RhsLayout::Panels { nr, depth, n };
-        b.emit1(Op::Contract { batch, m, k, rhs }, &[lhs, panels]).map(Some)
+        emit_product(b, Op::Contract { batch, m, k, rhs }, &[lhs, panels]).map(Some)
     })?;
     bodies(graph, options, run)?;
     // Weights that a scan captures are packed once, not in every iteration.
     hoist::last(graph, options)
+}
+
+/// One of constants stays a node, as the product was that it takes the place of: it may be left to the run because it takes too long.
+fn emit_product(b: &mut Builder, op: Op, operands: &[ValueId]) -> Result<ValueId> {
+    match operands.iter().all(|&operand| b.graph.is_constant(operand)) {
+        true => b.unfolded(op, operands),
+        false => b.emit1(op, operands),
+    }
 }
 
 /// A right-hand side with the batch of another value, each element of one axis repeated: keys that several heads
@@ -458,7 +174,7 @@ impl Repeated {
         packed.insert((wide, batch, k, [nr, 1], Extent::Once), panels);
         let lhs = b.reshape(lhs, grouped.clone())?;
         let layout = RhsLayout::Panels { nr, depth: 1, n: n.clone() };
-        let result = b.emit1(Op::Contract { batch, m: 1, k, rhs: layout }, &[lhs, panels])?;
+        let result = emit_product(b, Op::Contract { batch, m: 1, k, rhs: layout }, &[lhs, panels])?;
         let mut to = shape[..=batch].to_vec();
         to.push(n);
         b.reshape(result, to)
@@ -521,7 +237,7 @@ fn dequantizing(
         operands.extend(&known);
         split.insert((lhs, weights.steps), known);
     }
-    b.emit1(Op::Contract { batch: 0, m, k: 2, rhs: RhsLayout::Panels { nr, depth: 1, n } }, &operands)
+    emit_product(b, Op::Contract { batch: 0, m, k: 2, rhs: RhsLayout::Panels { nr, depth: 1, n } }, &operands)
 }
 
 /// `[.., steps, n]` as `[.., steps / depth, n * depth]`: `depth` steps of each column side by side. `axis` is the axis of the steps.
@@ -569,10 +285,6 @@ fn pack(b: &mut Builder, rhs: ValueId, batch: usize, k: usize, nr: usize) -> Res
     }
     b.emit1(Op::Pack { batch, k, nr }, &[rhs])
 }
-
-/// Bytes of a row of a right-hand side up to which its panels are read where they are: the rows of a panel are then near
-/// enough to each other that they do not meet in the same few lines of a cache.
-const NEAR_ROWS: i64 = 512;
 
 /// Panels of `nr` columns that a right-hand side consists of as it is: the run computes it, its rows lie one after the other
 /// in a buffer, near to each other, and no panel has to be filled up.
@@ -734,28 +446,5 @@ mod tests {
             // [[1, -2, 3, 4], [5, -6, 7, -8]] times [[9, 8], [-7, 6], [5, 4], [3, -2]]
             assert_eq!(onnxc_ops::node_case::elements(&result), [50.0, 0.0, 98.0, 48.0]);
         }
-    }
-
-    #[test]
-    fn panels_are_no_wider_than_the_columns() {
-        let product = |dtype, rows, columns| Product { dtype, rows, columns };
-        let narrow = |dtype, rows, columns| PackPolicy::NARROW.nr(product(dtype, rows, columns));
-        assert_eq!(narrow(DType::F32, Some(64), Some(100)), 4);
-        assert_eq!(narrow(DType::F32, Some(1), Some(100)), 32);
-        assert_eq!(narrow(DType::F32, None, Some(100)), 4);
-        assert_eq!(narrow(DType::F32, Some(64), Some(3)), 4);
-        assert_eq!(narrow(DType::F32, Some(64), Some(1)), 1);
-        assert_eq!(narrow(DType::I32, Some(64), None), 4);
-        let wide = |columns| PackPolicy::WIDE.nr(product(DType::F32, Some(64), Some(columns)));
-        assert_eq!([1, 5, 16, 24, 48, 72, 100].map(wide), [1, 8, 16, 24, 16, 24, 16]);
-        let ints = |rows| PackPolicy::WIDE.nr(product(DType::I32, Some(rows), Some(100)));
-        assert_eq!([1, 64].map(ints), [32, 16]);
-        let widest = |rows, columns| PackPolicy::WIDEST.nr(product(DType::F32, Some(rows), Some(columns)));
-        assert_eq!([1, 5, 16, 24, 48, 96, 144, 100].map(|n| widest(64, n)), [1, 8, 16, 32, 48, 32, 48, 32]);
-        assert_eq!([20, 40, 1000].map(|n| widest(1, n)), [32, 32, 64]);
-        // Panels of three vectors where they have fewer columns in all: 24 for 20, not twice 24 for 40, which three of 16 are.
-        assert_eq!([17, 20, 40, 68].map(wide), [24, 24, 16, 24]);
-        // 48 for 40, not three of 48 for 112.
-        assert_eq!([33, 40, 80, 112, 136].map(|n| widest(64, n)), [48, 48, 32, 32, 48]);
     }
 }

@@ -13,7 +13,8 @@ use crate::rewrite::{bodies, inherit, is_one, producer, replace_operands, replac
 use crate::{Options, dce};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::{Dim, Graph, Node, NodeId, Op, OriginId, RhsLayout, ValueId};
+use onnxc_ir::graph::axes::Source;
+use onnxc_ir::graph::{Dim, Graph, Node, NodeId, Op, OriginId, TensorType, ValueId};
 
 /// Of a region with more than this share of an axis, in eighths, all is computed: sizes stay as even as they are.
 const MOST_EIGHTHS: i64 = 7;
@@ -155,10 +156,7 @@ fn regions(graph: &Graph) -> HashMap<ValueId, Region> {
     needed
 }
 
-/// Which axis of the result each axis of the operands follows, with the same elements: a region of the one is a region of the other.
-///
-/// Not [`ways`](onnxc_ir::graph::axes::ways): a way takes equal shares of an axis one axis at a time, where a region has an offset of its
-/// own along each axis at once, also through a slice, and what is not followed may still be read as a whole.
+/// Which axis of the result each axis of the operands follows, one for one: a region of the one is a region of the other.
 struct Axes {
     operands: Vec<Vec<Option<usize>>>,
     /// Axes of the result along which a gather's index may pass: those that a slice takes as a whole.
@@ -167,64 +165,65 @@ struct Axes {
 
 impl Axes {
     fn of(graph: &Graph, node: &Node) -> Axes {
-        let shape = |value: ValueId| &graph.ty(value).shape[..];
-        let result = shape(node.outputs[0]);
-        let mut operands: Vec<Vec<Option<usize>>> =
-            node.inputs.iter().map(|&input| vec![None; shape(input).len()]).collect();
-        let mut indexed = vec![true; result.len()];
+        let inputs: Vec<&TensorType> = node.inputs.iter().map(|&input| graph.ty(input)).collect();
+        let result = graph.ty(node.outputs[0]);
+        let none = inputs.iter().map(|ty| vec![None; ty.rank()]).collect();
+        let mut axes = Axes { operands: none, indexed: vec![true; result.rank()] };
         match &node.op {
-            Op::Map(_) => {
-                let shapes: Vec<&[Dim]> = node.inputs.iter().map(|&input| shape(input)).collect();
-                (0..result.len()).for_each(|axis| follow_broadcast(&mut operands, &shapes, result, axis));
+            Op::Map(_) | Op::Reduce { .. } | Op::Transpose { .. } | Op::Slice { .. } => {
+                axes.follow(&node.op, &inputs, result);
             }
-            Op::Reduce { axes, .. } => {
-                for axis in (0..result.len()).filter(|axis| !axes.contains(axis)) {
-                    operands[0][axis] = Some(axis);
-                }
-            }
-            Op::Transpose { perm } => {
-                perm.iter().enumerate().for_each(|(to, &from)| operands[0][from] = Some(to));
+            Op::Gather { .. } if index_of(graph, node).is_some() => axes.follow(&node.op, &inputs, result),
+            // Windows are put together by the product that reads them.
+            Op::Contract { .. }
+                if node.inputs.len() == 2
+                    && !producer(graph, node.inputs[0])
+                        .is_some_and(|node| matches!(node.op, Op::Window { .. })) =>
+            {
+                axes.follow(&node.op, &inputs, result);
             }
             Op::Reshape { .. } => {
-                let groups = reshape_groups(shape(node.inputs[0]), result).unwrap_or_default();
+                let groups = reshape_groups(&inputs[0].shape, &result.shape).unwrap_or_default();
                 for (from, to) in groups {
                     let only = |dims: &[Dim], mut axes: std::ops::Range<usize>| {
                         let found = axes.find(|&axis| !is_one(&dims[axis]))?;
                         axes.all(|axis| is_one(&dims[axis])).then_some(found)
                     };
-                    if let (Some(from), Some(to)) = (only(shape(node.inputs[0]), from), only(result, to)) {
-                        operands[0][from] = Some(to);
+                    if let (Some(from), Some(to)) = (only(&inputs[0].shape, from), only(&result.shape, to)) {
+                        axes.operands[0][from] = Some(to);
                     }
-                }
-            }
-            Op::Slice { starts, steps, sizes } => {
-                for axis in 0..result.len() {
-                    operands[0][axis] = (steps[axis] == 1 || is_one(&sizes[axis])).then_some(axis);
-                    indexed[axis] = starts[axis] == Dim::ZERO && sizes[axis] == shape(node.inputs[0])[axis];
-                }
-            }
-            Op::Gather { axis } if index_of(graph, node).is_some() => {
-                let rank = shape(node.inputs[1]).len();
-                for at in (0..operands[0].len()).filter(|at| at != axis) {
-                    operands[0][at] = Some(if at < *axis { at } else { at - 1 + rank });
-                }
-            }
-            // Windows are put together by the product that reads them.
-            &Op::Contract { batch, m, ref rhs, .. }
-                if node.inputs.len() == 2
-                    && !producer(graph, node.inputs[0])
-                        .is_some_and(|node| matches!(node.op, Op::Window { .. })) =>
-            {
-                let shapes = [0, 1].map(|number| &shape(node.inputs[number])[..batch]);
-                (0..batch).for_each(|axis| follow_broadcast(&mut operands, &shapes, &result[..batch], axis));
-                (batch..batch + m).for_each(|axis| operands[0][axis] = Some(axis));
-                if let (RhsLayout::Plain, Some(last)) = (rhs, operands[1].last_mut()) {
-                    *last = Some(batch + m);
                 }
             }
             _ => {}
         }
-        Axes { operands, indexed }
+        axes
+    }
+
+    fn follow(&mut self, op: &Op, inputs: &[&TensorType], result: &TensorType) {
+        let mut unknown = HashSet::new();
+        for (operand, ty) in inputs.iter().enumerate() {
+            for (at, source) in op.sources(operand, inputs, result).into_iter().enumerate() {
+                match source {
+                    Source::Along { offset, terms } => {
+                        let &[(axis, by)] = &terms[..] else { continue };
+                        let is_whole = offset == Dim::ZERO && ty.shape[at] == result.shape[axis];
+                        if !is_whole && !matches!(op, Op::Slice { .. }) {
+                            unknown.insert(axis);
+                        }
+                        if by == 1 || is_one(&result.shape[axis]) {
+                            self.operands[operand][at] = Some(axis);
+                        }
+                        self.indexed[axis] &= is_whole;
+                    }
+                    Source::Repeated(axis) => drop(unknown.insert(axis)),
+                    Source::Picked | Source::All => {}
+                }
+            }
+        }
+        // Where only the run knows whether an axis repeats, none is narrowed.
+        for at in self.operands.iter_mut().flatten() {
+            *at = at.filter(|axis| !unknown.contains(axis));
+        }
     }
 
     /// Whether so much of an axis of the result can be computed.
@@ -259,23 +258,6 @@ impl Axes {
             _ => {}
         }
         needed
-    }
-}
-
-/// Lets the axes of operands that have the extent of an axis of the result follow it, where those of the others have one element.
-fn follow_broadcast(operands: &mut [Vec<Option<usize>>], shapes: &[&[Dim]], result: &[Dim], axis: usize) {
-    // From behind: an operand may have fewer axes.
-    let place = |shape: &[Dim]| (shape.len() + axis).checked_sub(result.len());
-    let repeats = |shape: &&[Dim]| place(shape).is_none_or(|at| is_one(&shape[at]));
-    let follows = |shape: &&[Dim]| place(shape).is_some_and(|at| shape[at] == result[axis]);
-    // Where only the run knows whether an axis repeats, none is narrowed.
-    if !shapes.iter().all(|shape| repeats(shape) || follows(shape)) {
-        return;
-    }
-    for (operand, shape) in operands.iter_mut().zip(shapes).filter(|(_, shape)| follows(shape)) {
-        if let Some(at) = place(shape) {
-            operand[at] = Some(axis);
-        }
     }
 }
 
@@ -426,7 +408,7 @@ impl Narrowing<'_> {
 mod tests {
     use super::*;
     use crate::{Options, run_all};
-    use onnxc_ir::graph::{DType, Origin, Tensor, TensorType};
+    use onnxc_ir::graph::{DType, Origin, RhsLayout, Tensor};
     use onnxc_ir::interp;
     use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
@@ -471,12 +453,21 @@ mod tests {
         products.map(|node| graph.ty(node.outputs[0]).shape.clone()).collect()
     }
 
-    /// The shapes of products when all passes have run; results are as before.
-    fn narrowed(before: &Graph, inputs: &[Tensor]) -> Vec<Vec<Dim>> {
+    /// The shapes of products behind the pass; results are as before.
+    fn narrowed_alone(before: &Graph, inputs: &[Tensor]) -> (Graph, Vec<Vec<Dim>>) {
         let mut after = before.clone();
         run(&mut after, &Options::default()).unwrap();
+        dce::sweep(&mut after);
         let wanted = interp::run(before, inputs).unwrap();
         assert_eq!(interp::run(&after, inputs).unwrap(), wanted, "{after}");
+        let shapes = products(&after);
+        (after, shapes)
+    }
+
+    /// The same when all passes have run.
+    fn narrowed(before: &Graph, inputs: &[Tensor]) -> Vec<Vec<Dim>> {
+        let wanted = interp::run(before, inputs).unwrap();
+        let (mut after, _) = narrowed_alone(before, inputs);
         run_all(&mut after, &Options::default(), &mut |_, _, _| {}).unwrap();
         assert_eq!(interp::run(&after, inputs).unwrap(), wanted, "{after}");
         products(&after)
@@ -653,8 +644,8 @@ mod tests {
             })
         };
         let x = tensor(&[5, 4], 1);
-        assert_eq!(narrowed(&graph(0), std::slice::from_ref(&x)), [dims(&[2, 12])]);
-        assert_eq!(narrowed(&graph(1), &[x]), [dims(&[5, 12])]);
+        assert_eq!(narrowed_alone(&graph(0), std::slice::from_ref(&x)).1, [dims(&[2, 12])]);
+        assert_eq!(narrowed_alone(&graph(1), &[x]).1, [dims(&[5, 12])]);
     }
 
     /// A row whose number a run computes, from what comes behind the product in the order of the nodes.

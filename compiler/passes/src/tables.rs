@@ -138,14 +138,14 @@ fn gather(b: &mut Builder, id: NodeId, tables: &HashMap<ValueId, Panels>) -> Res
     let mut shape = b.shape(panels.value);
     let last = shape.len() - 1;
     let perm = [0, last].into_iter().chain(1..last).collect();
-    let rows = b.unfolded(Op::Transpose { perm }, panels.value)?;
+    let rows = b.unfolded(Op::Transpose { perm }, &[panels.value])?;
     let all = shape.remove(0) * Dim::from(panels.nr);
     shape.pop();
     shape.insert(0, all);
-    let rows = b.unfolded(Op::Reshape { shape: shape.clone() }, rows)?;
+    let rows = b.unfolded(Op::Reshape { shape: shape.clone() }, &[rows])?;
     shape[0] = Dim::from(panels.rows);
     let cut = Op::Slice { starts: vec![Dim::ZERO; last], steps: vec![1; last], sizes: shape };
-    let rows = if b.shape(rows)[0] == Dim::from(panels.rows) { rows } else { b.unfolded(cut, rows)? };
+    let rows = if b.shape(rows)[0] == Dim::from(panels.rows) { rows } else { b.unfolded(cut, &[rows])? };
     let mut value = b.emit1(Op::Gather { axis: 0 }, &[rows, indices])?;
     if panels.codes {
         value = b.unsqueeze(value, &[b.rank(value)])?;

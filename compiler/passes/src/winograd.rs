@@ -9,7 +9,6 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::integers::{self, Bytes, LOOKS, Range};
-use crate::pack::Rates;
 use crate::rewrite::{bodies, producer, rewrite};
 use crate::{Options, dce, products};
 use onnxc_ir::build::Builder;
@@ -22,6 +21,7 @@ use onnxc_ir::interp;
 use onnxc_ir::winograd::{KERNEL, Matrices, growth, matrices, tiles};
 use onnxc_machine::target::Goal;
 use onnxc_tuning::SUM_TERMS;
+use onnxc_tuning::products::Rates;
 
 pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     // Transformed weights are 1.8 to 4 times as large, those of bytes twice as large as that.

@@ -129,7 +129,7 @@ impl Builder {
             overridable_defaults: false,
             strict: false,
             external_data_root: None,
-            opt_level: 3,
+            opt_level: onnxc_passes::options::ALL_PASSES,
             exact: false,
             trace: true,
             unwind: true,
@@ -214,7 +214,7 @@ impl Builder {
         self
     }
 
-    /// 0 (required passes only) to 3, the default.
+    /// 0 (required passes only), 1 (all but minimal filtering) or 2 (all passes, the default; 3 is the same).
     pub fn opt_level(mut self, level: u8) -> Builder {
         self.opt_level = level;
         self
@@ -365,9 +365,9 @@ impl Builder {
     }
 
     fn options(&self) -> Result<Options> {
-        if self.opt_level > 3 {
-            return Err(usage(format!("optimization level {} is not in 0 to 3", self.opt_level)));
-        }
+        let Some(opt_level) = onnxc_passes::options::level(self.opt_level) else {
+            return Err(usage(format!("optimization level {} is not 0, 1 or 2", self.opt_level)));
+        };
         let triple = match &self.target {
             Some(triple) => triple.clone(),
             None => variable("TARGET")?,
@@ -382,7 +382,7 @@ impl Builder {
         Ok(Options {
             name: identifier(&name),
             target: Target::parse(&triple, self.cpu.as_deref())?.for_goal(self.goal),
-            opt_level: self.opt_level,
+            opt_level,
             exact: self.exact,
             precision: self.precision,
             goal: self.goal,

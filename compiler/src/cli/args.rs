@@ -8,7 +8,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use onnxc_ir::words::nearest;
 use onnxc_machine::target::Goal;
-use onnxc_passes::Precision;
+use onnxc_passes::{Precision, options};
 
 #[derive(Parser, Debug)]
 #[command(
@@ -35,7 +35,7 @@ Without a command, the model is compiled. The options used most:
   --target TRIPLE          Target, such as aarch64-unknown-linux-gnu [default: this machine]
   --input-dim batch=1      Fix a symbolic size
   --state auto             Keep caches in the caller's memory between runs
-  -O LEVEL                 0 to 3, or s for small objects [default: 3]
+  -O LEVEL                 0, 1, 2, or s for small objects [default: 2]
   --emit KIND,...          What to write: obj, lib, so, c, wasm, header, graph, loops, asm, ...
 `onnxc compile --help` lists all of them, `onnxc COMMAND --help` those of a command.
 
@@ -205,13 +205,10 @@ pub struct RankArgs {
 /// How code is generated.
 #[derive(Args, Debug, Clone)]
 pub struct CodeArgs {
-    /// Optimization level: 0 (required passes only) to 3, or s for small objects: one version of each kernel, no unrolling, weights
-    /// in their own size
-    #[arg(short = 'O', value_name = "LEVEL", value_enum, default_value_t = Level::Three)]
+    // The passes say what their levels are.
+    #[arg(short = 'O', value_name = "LEVEL", value_enum, default_value_t = Level::Two, help = options::levels())]
     pub opt_level: Level,
-    /// Use no algorithm that trades accuracy for speed: no minimal filtering of convolutions, no scales folded into weights, no joined
-    /// scales of quantized models
-    #[arg(long)]
+    #[arg(long, help = format!("Use no algorithm that trades accuracy for speed. {}", options::left_out_by_exact()))]
     pub exact: bool,
     /// What the operands of products of floats are rounded to: f32 leaves them, bf16 multiplies faster on processors with
     /// AVX512-BF16 or AMX and halves weights, auto means bf16 on those; sums, norms, softmax and results stay f32
@@ -256,10 +253,8 @@ pub enum Level {
     Zero,
     #[value(name = "1")]
     One,
-    #[value(name = "2")]
+    #[value(name = "2", alias = "3")]
     Two,
-    #[value(name = "3")]
-    Three,
     #[value(name = "s")]
     Size,
 }
@@ -270,9 +265,8 @@ impl Level {
         match self {
             Level::Zero => (0, Goal::Speed),
             Level::One => (1, Goal::Speed),
-            Level::Two => (2, Goal::Speed),
-            Level::Three => (3, Goal::Speed),
-            Level::Size => (3, Goal::Size),
+            Level::Two => (options::ALL_PASSES, Goal::Speed),
+            Level::Size => (options::ALL_PASSES, Goal::Size),
         }
     }
 }

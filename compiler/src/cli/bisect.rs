@@ -95,7 +95,7 @@ type Select<'s> = &'s dyn Fn(&Kernel, Isa) -> std::result::Result<Func, String>;
 
 /// The compiler's parts, in whose place tests put wrong ones.
 struct Parts<'p> {
-    passes: &'p [PassDef],
+    passes: Vec<PassDef>,
     build: Build<'p>,
     select: Select<'p>,
 }
@@ -103,7 +103,7 @@ struct Parts<'p> {
 impl Default for Parts<'_> {
     fn default() -> Self {
         Parts {
-            passes: pass::PASSES,
+            passes: pass::passes().copied().collect(),
             build: &|backends, graph, program, group| backends.build(graph, program, group),
             select: &vector::lower,
         }

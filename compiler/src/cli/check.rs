@@ -116,7 +116,7 @@ impl From<Found> for Report {
 fn check(model: &ModelArgs) -> Result<Found, Problems> {
     let session = Session::open(model).map_err(one)?;
     let code = CodeArgs {
-        opt_level: Level::Three,
+        opt_level: Level::Two,
         exact: false,
         precision: Precision::F32,
         target: None,

@@ -437,7 +437,7 @@ impl Progress {
         match names.iter().find(|name| !known(name)) {
             None => Ok(()),
             Some(name) => {
-                let mut passes: Vec<&str> = pass::PASSES.iter().map(|pass| pass.name).collect();
+                let mut passes: Vec<&str> = pass::passes().map(|pass| pass.name).collect();
                 passes.sort_unstable();
                 passes.dedup();
                 let near = did_you_mean(name, passes.iter().copied());

@@ -41,7 +41,6 @@ pub(super) fn flags(args: &CompileArgs) -> Vec<String> {
         Level::Zero => "0",
         Level::One => "1",
         Level::Two => "2",
-        Level::Three => "3",
         Level::Size => "s",
     };
     flags.push(format!("-O{level}"));

@@ -7,8 +7,10 @@
 //! for the rounding of sums.
 //!
 //! A number is a limit where extents rarely divide evenly: tiles have at most `rows` rows, and differ by one at most. Whether
-//! threads share a kernel at all follows from the work in its loops, `work.rs`; the width of panels is a layout of constants that
-//! all levels of a target read, and is chosen where they are laid out (`passes/pack.rs`).
+//! threads share a kernel at all follows from the work in its loops, `work.rs`.
+//!
+//! [`products`] is what passes ask: the width of panels, a layout of constants that all levels of a target read, and the arithmetic of
+//! products.
 //!
 //! A group may have [`Settings`], which take the place of what is chosen: for tests, and to find out what is fastest. Each
 //! number has a range that its lowering can apply ([`Allowed`]); a setting outside of it is an error of kind `Usage`. What
@@ -18,6 +20,7 @@
 pub mod chain;
 pub mod contract;
 pub mod map;
+pub mod products;
 pub mod reduce;
 pub mod single;
 pub mod size;

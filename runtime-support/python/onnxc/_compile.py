@@ -84,7 +84,7 @@ def _shapes(given: Union[Mapping[str, Shape], Iterable[str]]) -> list[str]:
 def arguments(
     *,
     name: Optional[str] = None,
-    opt_level: Union[int, str] = 3,
+    opt_level: Union[int, str] = 2,
     exact: bool = False,
     precision: Optional[str] = None,
     strict: bool = False,
@@ -168,7 +168,7 @@ def compile(model: Model, output: Union[str, "os.PathLike[str]", None] = None, *
 
     A shared library for Linux, macOS or Windows needs no linker; others are linked by the C compiler `$CC` or `cc`.
 
-    Options, as of the command `onnxc`: `name` (prefix of the symbols), `opt_level` (0 to 3), `exact`, `precision` ("f32", "bf16" or
+    Options, as of the command `onnxc`: `name` (prefix of the symbols), `opt_level` (0, 1, 2 or "s"), `exact`, `precision` ("f32", "bf16" or
     "auto"), `strict`, `target` (a triple), `cpu` (such as "x86-64-v3" or "native"), `vector_width` (bits), `input_dims` (a dict of
     symbols, or "input:axis", to sizes), `input_shapes` (a dict of inputs that the model declares without a shape, or with a wrong one,
     to their shapes: tuples of sizes, names of symbols, and None for dims without a name), `outputs` (names of those to compute; without

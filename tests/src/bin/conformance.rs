@@ -38,7 +38,7 @@ struct Arguments {
     /// Only cases whose name holds this; each is printed, and none held against a list.
     #[arg(long, default_value = "")]
     cases: String,
-    #[arg(short = 'O', default_value_t = 3)]
+    #[arg(short = 'O', default_value_t = 2)]
     opt_level: u8,
 }
 

@@ -32,8 +32,8 @@ struct Arguments {
     /// Folder for the models and their data
     #[arg(long)]
     keep: Option<PathBuf>,
-    /// 0 to 3
-    #[arg(short = 'O', default_value_t = 3)]
+    /// 0, 1 or 2
+    #[arg(short = 'O', default_value_t = 2)]
     opt_level: u8,
     /// Run on this machine under its emulator, see `src/machine.rs`
     #[arg(long, conflicts_with = "proof")]

@@ -24,7 +24,7 @@ struct Arguments {
     /// All kernels are Cranelift's.
     #[arg(long)]
     without_leaf_kernels: bool,
-    #[arg(short = 'O', default_value_t = 3)]
+    #[arg(short = 'O', default_value_t = 2)]
     opt_level: u8,
 }
 

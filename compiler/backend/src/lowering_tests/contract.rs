@@ -196,7 +196,7 @@ fn products_of_pairs() {
             [(0..count(&shape)).map(extreme).collect(), (0..count(&shape)).map(random).collect()];
         let inputs = inputs.map(|data| [Tensor::from_slice(&shape, &data)]);
         let wanted = inputs.each_ref().map(|inputs| interp::run(&graph, inputs).unwrap().remove(0));
-        let options = pass::Options { level: 3, pack: PackPolicy::WIDE, ..pass::Options::default() };
+        let options = pass::Options { level: 2, pack: PackPolicy::WIDE, ..pass::Options::default() };
         for name in ["pack", "constants", "dce"] {
             pass::run_one(pass::by_name(name).unwrap(), &mut graph, &options).unwrap();
         }
@@ -259,7 +259,7 @@ fn products_of_bytes_with_short_sums() {
 
 /// Runs the pass `order`.
 fn order(graph: &mut Graph, pack: PackPolicy) {
-    let options = pass::Options { level: 3, pack, ..pass::Options::default() };
+    let options = pass::Options { level: 2, pack, ..pass::Options::default() };
     for name in ["order", "dce"] {
         pass::run_one(pass::by_name(name).unwrap(), graph, &options).unwrap();
     }

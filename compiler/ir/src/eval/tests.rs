@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::build::Builder;
 use crate::error::Kind;
+use crate::graph::axes::Source;
 use crate::graph::tensor::Element;
 use crate::graph::{RhsLayout, Sym, Symbol, Value};
 use crate::interp::{run, run_with};
@@ -701,4 +702,83 @@ fn single_elements_are_those_of_tensors() {
     assert!(
         map_single(MapFn::Binary(BinaryFn::Add), &[a]).is_err() && map_single(MapFn::MulAdd, &[]).is_err()
     );
+}
+
+/// Results have the elements of operands that are at the places that [`Op::sources`] gives.
+#[test]
+fn elements_are_where_their_sources_say() {
+    let numbers = |shape: &[usize]| {
+        let numbers: Vec<i64> = (1..=shape.iter().product::<usize>() as i64).collect();
+        Tensor::from_slice(shape, &numbers)
+    };
+    let index = |shape: &[usize], values: &[i64]| Tensor::from_slice(shape, values);
+    let window = Op::Window { first: 1, kernel: vec![2, 3], strides: vec![2, 1], dilations: vec![1, 2] };
+    let slice = Op::Slice { starts: dims(&[1, 4]), steps: vec![1, -2], sizes: dims(&[2, 3]) };
+    let cases: Vec<(Op, Vec<Tensor>)> = vec![
+        (Op::Transpose { perm: vec![2, 0, 1] }, vec![numbers(&[2, 3, 4])]),
+        (Op::Expand { shape: dims(&[2, 3, 4]) }, vec![numbers(&[3, 1])]),
+        (slice, vec![numbers(&[3, 5])]),
+        (Op::Pad { lo: dims(&[1, 0]), hi: dims(&[0, 2]) }, vec![numbers(&[2, 3]), Tensor::scalar(0i64)]),
+        (Op::ImplicitPad { lo: dims(&[1, 0]), hi: dims(&[0, 2]) }, vec![numbers(&[2, 3])]),
+        (window, vec![numbers(&[2, 6, 7, 3])]),
+        (Op::Gather { axis: 1 }, vec![numbers(&[2, 3, 4]), index(&[2, 2], &[2, 0, 1, 2])]),
+        (Op::Gather { axis: 0 }, vec![numbers(&[2, 3]), Tensor::scalar(1i64)]),
+        (Op::GatherElements { axis: 1 }, vec![numbers(&[2, 3]), index(&[2, 2], &[2, 0, 1, 1])]),
+        (Op::GatherNd { batch: 1 }, vec![numbers(&[2, 3, 4, 2]), index(&[2, 2], &[2, 3, 0, 1])]),
+    ];
+    let flat =
+        |shape: &[usize], at: &[usize]| at.iter().zip(shape).fold(0, |flat, (at, size)| flat * size + at);
+    for (op, operands) in cases {
+        let result = eval(&op, &operands.iter().collect::<Vec<_>>()).unwrap().remove(0);
+        let ty = |tensor: &Tensor| {
+            TensorType::new(tensor.dtype, tensor.shape.iter().map(|&n| Dim::from(n)).collect())
+        };
+        let types: Vec<TensorType> = operands.iter().map(ty).collect();
+        let types: Vec<&TensorType> = types.iter().collect();
+        let found = op.sources(0, &types, &ty(&result));
+        let (from, to) = (operands[0].to_i64s().unwrap(), result.to_i64s().unwrap());
+        let mut compared = 0;
+        for (number, element) in to.iter().enumerate() {
+            let mut rest = number;
+            let mut at = vec![0; result.shape.len()];
+            for axis in (0..at.len()).rev() {
+                (at[axis], rest) = (rest % result.shape[axis], rest / result.shape[axis]);
+            }
+            // Picks are in the order of the axes that they are of.
+            let mut picks = operands.get(1).filter(|_| op.takes_indices()).map(|indices| {
+                let own = op.sources(1, &types, &ty(&result));
+                let lead: Vec<usize> =
+                    own.iter().filter_map(|source| source.same()).map(|axis| at[axis]).collect();
+                let values = indices.to_i64s().unwrap();
+                match lead.len() == indices.shape.len() {
+                    true => vec![values[flat(&indices.shape, &lead)]],
+                    false => {
+                        let depth = indices.shape[lead.len()];
+                        let first = flat(&indices.shape[..lead.len()], &lead) * depth;
+                        values[first..first + depth].to_vec()
+                    }
+                }
+                .into_iter()
+            });
+            let place: Vec<i64> = found
+                .iter()
+                .map(|source| match source {
+                    Source::Along { offset, terms } => terms
+                        .iter()
+                        .fold(offset.as_const().unwrap(), |sum, &(axis, by)| sum + at[axis] as i64 * by),
+                    Source::Picked => picks.as_mut().unwrap().next().unwrap(),
+                    Source::All => panic!("each place is known"),
+                    Source::Repeated(_) => panic!("sizes are known"),
+                })
+                .collect();
+            let inside =
+                place.iter().zip(&operands[0].shape).all(|(&at, &size)| (0..size as i64).contains(&at));
+            if inside {
+                let place: Vec<usize> = place.iter().map(|&at| at as usize).collect();
+                assert_eq!(*element, from[flat(&operands[0].shape, &place)], "{op:?} at {at:?}");
+                compared += 1;
+            }
+        }
+        assert!(compared > 0, "{op:?}");
+    }
 }

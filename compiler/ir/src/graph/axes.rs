@@ -1,10 +1,74 @@
-//! Which axis of a result follows which axis of an operand: the ways in which parts of a tensor can be computed from parts of others.
+//! Which axis of a result follows which axis of an operand.
 //!
-//! A way is one axis, in equal shares: what ranks divide asks for it. Offsets along an axis (regions), another order of axes (movement),
-//! and the element at an index (lowering of expressions, inlining) are other questions of the same operations.
+//! [`Op::sources`] says where an element of an operand stands for the element of the result at an index. Views, expressions of kernels,
+//! regions that are read, orders of axes and the [`ways`] in which ranks share an operation ask it.
 
-use crate::graph::{Dim, MapFn, Op, RhsLayout, TensorType, dim::product};
+use crate::graph::{Dim, Op, RhsLayout, TensorType, dim::product};
 use crate::scalar::ReduceFn;
+
+/// The place along an axis of an operand that is read for an element of the result.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// `offset` and, of each term `(axis, by)`, `by` times the index along this axis of the result. Without terms there is one place.
+    Along { offset: Dim, terms: Vec<(usize, i64)> },
+    /// The index along an axis of the result, or 0 if the operand has one element there: only the run knows.
+    Repeated(usize),
+    /// What another operand says.
+    Picked,
+    /// Every place, or one that follows from the whole index.
+    All,
+}
+
+impl Source {
+    /// The index along an axis.
+    pub fn axis(axis: usize) -> Source {
+        Source::Along { offset: Dim::ZERO, terms: vec![(axis, 1)] }
+    }
+
+    /// The first place for every index.
+    pub fn first() -> Source {
+        Source::Along { offset: Dim::ZERO, terms: vec![] }
+    }
+
+    /// The axis of the result whose index it is.
+    pub fn same(&self) -> Option<usize> {
+        match self {
+            Source::Along { offset, terms } if *offset == Dim::ZERO => match terms[..] {
+                [(axis, 1)] => Some(axis),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Axes of the result on whose index the place depends, in order.
+    pub fn axes(&self) -> Vec<usize> {
+        match self {
+            Source::Along { terms, .. } => terms.iter().map(|term| term.0).collect(),
+            Source::Repeated(axis) => vec![*axis],
+            Source::Picked | Source::All => vec![],
+        }
+    }
+}
+
+/// The axes of an operand with borders of these sizes before it.
+pub(super) fn shifted(lo: &[Dim]) -> Vec<Source> {
+    let source =
+        |(axis, before): (usize, &Dim)| Source::Along { offset: -before.clone(), terms: vec![(axis, 1)] };
+    lo.iter().enumerate().map(source).collect()
+}
+
+/// The axes of an operand that is broadcast, the last ones of the result.
+pub(super) fn broadcast(shape: &[Dim], result: &[Dim]) -> Vec<Source> {
+    let lead = result.len().saturating_sub(shape.len());
+    let of = |(at, size): (usize, &Dim)| match result.get(lead + at) {
+        Some(wanted) if size == wanted => Source::axis(lead + at),
+        _ if *size == Dim::ONE => Source::first(),
+        _ if size.is_const() => Source::axis(lead + at),
+        _ => Source::Repeated(lead + at),
+    };
+    shape.iter().enumerate().map(of).collect()
+}
 
 /// What part of a value a way takes or gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,93 +98,52 @@ fn way(operands: impl IntoIterator<Item = Option<usize>>, results: impl IntoIter
     Way { operands: operands.into_iter().map(share).collect(), results: results.into_iter().collect() }
 }
 
-/// The ways of an operation, other than to compute all of it. An operation that is not known here has none.
+/// The ways of an operation, other than to compute all of it.
 pub fn ways(op: &Op, inputs: &[&TensorType], results: &[&TensorType]) -> Vec<Way> {
     let Some(result) = results.first() else { return vec![] };
     let axes = 0..result.rank();
-    // The same axis of all operands and results.
-    let same = |axis: usize| {
-        let fits = inputs.iter().chain(results).all(|ty| ty.shape.get(axis) == Some(&result.shape[axis]));
-        fits.then(|| way(inputs.iter().map(|_| Some(axis)), results.iter().map(|_| range(axis))))
+    let sources: Vec<Vec<Source>> =
+        (0..inputs.len()).map(|operand| op.sources(operand, inputs, result)).collect();
+    // The axis of an operand with the same extent, if it has one; `Err` where it is read otherwise along the axis of the result.
+    let follows = |ty: &TensorType, sources: &[Source], at: usize| {
+        let mut found = None;
+        for (axis, source) in sources.iter().enumerate().filter(|(_, source)| source.axes().contains(&at)) {
+            match source.same() {
+                Some(_) if ty.shape[axis] == result.shape[at] => found = Some(axis),
+                _ => return Err(()),
+            }
+        }
+        Ok(found)
+    };
+    let along = |at: usize| {
+        let operands = inputs.iter().zip(&sources).map(|(ty, sources)| follows(ty, sources, at));
+        let operands: Vec<Option<usize>> = operands.collect::<Result<_, ()>>().ok()?;
+        // A broadcast repeats along axes that its operand does not have.
+        let is_followed = operands.iter().any(Option::is_some) || matches!(op, Op::Expand { .. });
+        is_followed.then(|| way(operands, results.iter().map(|_| range(at))))
     };
     match op {
-        Op::Map(function) => axes.filter_map(|axis| map(*function, inputs, result, axis)).collect(),
-        Op::Reduce { op, axes: reduced } => (0..inputs[0].rank())
-            .map(|axis| {
-                let result = if reduced.contains(&axis) { Share::Partial(*op) } else { range(axis) };
-                way([Some(axis)], [result])
+        Op::Reshape { .. } => reshape(&inputs[0].shape, &result.shape),
+        Op::Iota { axis, .. } => axes.filter(|at| at != axis).map(|at| way([], [range(at)])).collect(),
+        Op::Reduce { op, axes: reduced } => axes
+            .filter_map(|axis| match reduced.contains(&axis) {
+                true => Some(way([Some(axis)], [Share::Partial(*op)])),
+                false => along(axis),
             })
             .collect(),
-        Op::ArgReduce { axis: own, .. } => axes.filter(|axis| axis != own).filter_map(same).collect(),
-        Op::Cumulate { axis: own, .. } | Op::Sort { axis: own, .. } => {
-            let of = |axis: usize| way([Some(axis)], results.iter().map(|_| range(axis)));
-            axes.filter(|axis| axis != own).map(of).collect()
-        }
-        Op::Concat { axis: own } => axes.filter(|axis| axis != own).filter_map(same).collect(),
-        Op::Append { axis: own, panel: None, .. } => {
-            let of = |axis: usize| way([Some(axis), Some(axis)], [range(axis)]);
-            axes.filter(|axis| axis != own).map(of).collect()
-        }
-        Op::Contract { batch, m, k, rhs: RhsLayout::Plain } if inputs.len() == 2 => {
-            contract(inputs, result, (*batch, *m, *k))
-        }
-        Op::Reshape { .. } => reshape(&inputs[0].shape, &result.shape),
-        Op::Transpose { perm } => axes.map(|axis| way([Some(perm[axis])], [range(axis)])).collect(),
-        Op::Expand { .. } => {
-            let lead = result.rank() - inputs[0].rank();
-            axes.filter_map(|axis| {
-                let own = axis.checked_sub(lead);
-                match own.map(|own| &inputs[0].shape[own]) {
-                    Some(size) if *size == result.shape[axis] => Some(way([own], [range(axis)])),
-                    // It repeats along the axis.
-                    None => Some(way([None], [range(axis)])),
-                    Some(size) if *size == Dim::ONE => Some(way([None], [range(axis)])),
-                    Some(_) => None,
-                }
-            })
-            .collect()
-        }
-        Op::Slice { starts, steps, sizes } => {
-            let whole = |&axis: &usize| {
-                starts[axis] == Dim::ZERO && steps[axis] == 1 && sizes[axis] == inputs[0].shape[axis]
-            };
-            axes.filter(whole).map(|axis| way([Some(axis)], [range(axis)])).collect()
-        }
-        Op::Pad { lo, hi } => {
-            let whole = |&axis: &usize| lo[axis] == Dim::ZERO && hi[axis] == Dim::ZERO;
-            axes.filter(whole).map(|axis| way([Some(axis), None], [range(axis)])).collect()
-        }
-        Op::Window { first, kernel, .. } => {
-            let behind = first + kernel.len();
-            let outer = (0..*first).map(|axis| way([Some(axis)], [range(axis)]));
-            let inner = behind..inputs[0].rank();
-            outer.chain(inner.map(|axis| way([Some(axis)], [range(axis + kernel.len())]))).collect()
-        }
-        Op::Gather { axis } => {
-            let count = inputs[1].rank();
-            axes.map(|at| match at {
-                at if at < *axis => way([Some(at), None], [range(at)]),
-                at if at < axis + count => way([None, Some(at - axis)], [range(at)]),
-                at => way([Some(at + 1 - count), None], [range(at)]),
-            })
+        Op::Gather { axis } => axes
+            .filter_map(along)
             .chain(by_rows(result).then(|| way([Some(*axis), None], [Share::Partial(ReduceFn::Sum)])))
-            .collect()
+            .collect(),
+        Op::GatherElements { axis } => axes.filter(|at| at != axis).filter_map(along).collect(),
+        Op::Contract { batch, m, k, rhs: RhsLayout::Plain } if inputs.len() == 2 => {
+            let inner = (0..*k)
+                .map(|at| way([Some(batch + m + at), Some(batch + at)], [Share::Partial(ReduceFn::Sum)]));
+            let sums = inner.filter(|_| crate::graph::exchange::combines(result.dtype));
+            axes.filter_map(along).chain(sums).collect()
         }
-        Op::GatherElements { axis } | Op::ScatterElements { axis, .. } => {
-            axes.filter(|at| at != axis).filter_map(same).collect()
-        }
-        Op::GatherNd { batch } => {
-            let picked = inputs[1].shape.last().and_then(Dim::as_const).unwrap_or(0) as usize;
-            let lead = inputs[1].rank() - 1;
-            axes.filter_map(|at| match at {
-                at if at < *batch => same_of_two(inputs, result, at),
-                at if at < lead => Some(way([None, Some(at)], [range(at)])),
-                at => Some(way([Some(batch + picked + at - lead), None], [range(at)])),
-            })
-            .collect()
-        }
-        Op::Iota { axis, .. } => axes.filter(|at| at != axis).map(|at| way([], [range(at)])).collect(),
-        _ => vec![],
+        Op::Contract { .. } => vec![],
+        _ => axes.filter_map(along).collect(),
     }
 }
 
@@ -128,50 +151,6 @@ pub fn ways(op: &Op, inputs: &[&TensorType], results: &[&TensorType]) -> Vec<Way
 /// changes no number that it is added to. Indices are then those of a part, which whoever follows this way must see to.
 fn by_rows(result: &TensorType) -> bool {
     (result.dtype.is_float() || result.dtype.is_int()) && crate::graph::exchange::combines(result.dtype)
-}
-
-fn same_of_two(inputs: &[&TensorType], result: &TensorType, axis: usize) -> Option<Way> {
-    let fits = inputs.iter().all(|ty| ty.shape.get(axis) == Some(&result.shape[axis]));
-    fits.then(|| way([Some(axis), Some(axis)], [range(axis)]))
-}
-
-/// The axis of an operand that is broadcast; `Err` where only the run shows whether it repeats.
-fn aligned(ty: &TensorType, result: &TensorType, axis: usize) -> Result<Option<usize>, ()> {
-    let own = (axis + ty.rank()).checked_sub(result.rank());
-    match own.map(|own| &ty.shape[own]) {
-        None => Ok(None),
-        Some(size) if *size == result.shape[axis] && *size != Dim::ONE => Ok(own),
-        Some(size) if *size == Dim::ONE => Ok(None),
-        Some(_) => Err(()),
-    }
-}
-
-fn map(_function: MapFn, inputs: &[&TensorType], result: &TensorType, axis: usize) -> Option<Way> {
-    let operands: Result<Vec<Option<usize>>, ()> =
-        inputs.iter().map(|ty| aligned(ty, result, axis)).collect();
-    Some(way(operands.ok()?, [range(axis)]))
-}
-
-fn contract(inputs: &[&TensorType], result: &TensorType, (batch, m, k): (usize, usize, usize)) -> Vec<Way> {
-    let side = |ty: &TensorType, axis: usize| {
-        let size = &ty.shape[axis];
-        match *size == result.shape[axis] {
-            true => Ok(Some(axis)),
-            false if *size == Dim::ONE => Ok(None),
-            false => Err(()),
-        }
-    };
-    let of_batch = |axis: usize| {
-        let operands = [side(inputs[0], axis).ok()?, side(inputs[1], axis).ok()?];
-        Some(way(operands, [range(axis)]))
-    };
-    let mut ways: Vec<Way> = (0..batch).filter_map(of_batch).collect();
-    ways.extend((batch..batch + m).map(|axis| way([Some(axis), None], [range(axis)])));
-    ways.push(way([None, Some(batch + k)], [range(batch + m)]));
-    let inner =
-        (0..k).map(|at| way([Some(batch + m + at), Some(batch + at)], [Share::Partial(ReduceFn::Sum)]));
-    ways.extend(inner.filter(|_| crate::graph::exchange::combines(result.dtype)));
-    ways
 }
 
 /// Axes of equal extent: the first of a run of axes is what the other run's first one is a multiple of.

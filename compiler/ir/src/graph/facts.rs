@@ -4,7 +4,8 @@
 use std::borrow::Cow;
 
 use crate::error::Result;
-use crate::graph::{Dim, MapFn, Op};
+use crate::graph::axes::{Source, broadcast, shifted};
+use crate::graph::{Dim, MapFn, Op, RhsLayout, TensorType};
 use crate::scalar::CompareFn;
 
 /// Where the elements of results come from.
@@ -320,6 +321,115 @@ impl Op {
             | Op::Call(_)
             | Op::External(_)
             | Op::Exchange(_) => None,
+        }
+    }
+
+    /// Where the place along each axis of an operand comes from.
+    pub fn sources(&self, operand: usize, inputs: &[&TensorType], result: &TensorType) -> Vec<Source> {
+        let shape = &inputs[operand].shape[..];
+        let rank = shape.len();
+        // But for what the operation looks for, moves or adds up along some axes, operand and result have the same ones.
+        let but = |own: &dyn Fn(usize) -> bool| {
+            (0..rank).map(|axis| if own(axis) { Source::All } else { Source::axis(axis) }).collect()
+        };
+        match self {
+            Op::Map(_) | Op::Expand { .. } => broadcast(shape, &result.shape),
+            Op::Transpose { perm } => {
+                let mut sources = vec![Source::All; rank];
+                perm.iter().enumerate().for_each(|(to, &from)| sources[from] = Source::axis(to));
+                sources
+            }
+            Op::Slice { starts, steps, .. } => (starts.iter().zip(steps).enumerate())
+                .map(|(axis, (start, &by))| Source::Along { offset: start.clone(), terms: vec![(axis, by)] })
+                .collect(),
+            Op::Pad { lo, .. } if operand == 0 => shifted(lo),
+            Op::ImplicitPad { lo, .. } => shifted(lo),
+            Op::Window { first, kernel, strides, dilations } => {
+                let behind = first + kernel.len();
+                let of = |axis: usize| match axis {
+                    axis if axis < *first => Source::axis(axis),
+                    axis if axis < behind => {
+                        let [by, apart] = [strides, dilations].map(|steps| steps[axis - first] as i64);
+                        Source::Along {
+                            offset: Dim::ZERO,
+                            terms: vec![(axis, by), (axis + kernel.len(), apart)],
+                        }
+                    }
+                    axis => Source::axis(axis + kernel.len()),
+                };
+                (0..rank).map(of).collect()
+            }
+            Op::Gather { axis } => {
+                let count = inputs[1].rank();
+                let of = |at: usize| match (operand, at) {
+                    (0, at) if at < *axis => Source::axis(at),
+                    (0, at) if at == *axis => Source::Picked,
+                    (0, at) => Source::axis(at - 1 + count),
+                    (_, at) => Source::axis(axis + at),
+                };
+                (0..rank).map(of).collect()
+            }
+            Op::GatherElements { axis } => {
+                let of =
+                    |at: usize| if operand == 0 && at == *axis { Source::Picked } else { Source::axis(at) };
+                (0..rank).map(of).collect()
+            }
+            Op::GatherNd { batch } => {
+                // The indices along the last axis of the second operand pick one each.
+                let lead = inputs[1].rank() - 1;
+                let picked = inputs[1].shape.last().and_then(Dim::as_const).unwrap_or(0) as usize;
+                let of = |at: usize| match (operand, at) {
+                    (0, at) if at < *batch => Source::axis(at),
+                    (0, at) if at < batch + picked => Source::Picked,
+                    (0, at) => Source::axis(at + lead - batch - picked),
+                    (_, at) if at < lead => Source::axis(at),
+                    _ => Source::All,
+                };
+                (0..rank).map(of).collect()
+            }
+            Op::Reduce { axes, .. } => but(&|axis| axes.contains(&axis)),
+            Op::ArgReduce { axis: own, .. }
+            | Op::Cumulate { axis: own, .. }
+            | Op::Sort { axis: own, .. }
+            | Op::Concat { axis: own }
+            | Op::Append { axis: own, panel: None, .. }
+            | Op::ScatterElements { axis: own, .. } => but(&|axis| axis == *own),
+            Op::Contract { batch, m, k, rhs } => {
+                let mut sources = match operand {
+                    0 | 1 => broadcast(&shape[..*batch], &result.shape[..*batch]),
+                    _ => vec![],
+                };
+                match (operand, rhs) {
+                    (0, _) => {
+                        sources.extend((*batch..batch + m).map(Source::axis));
+                        sources.extend(vec![Source::All; *k]);
+                    }
+                    (1, RhsLayout::Plain) => {
+                        sources.extend(vec![Source::All; *k]);
+                        sources.push(Source::axis(batch + m));
+                    }
+                    _ => {}
+                }
+                sources.resize(rank, Source::All);
+                sources
+            }
+            Op::Pad { .. }
+            | Op::Reshape { .. }
+            | Op::Append { .. }
+            | Op::Pack { .. }
+            | Op::Dequantize { .. }
+            | Op::WinogradInput { .. }
+            | Op::WinogradOutput { .. }
+            | Op::ScatterNd { .. }
+            | Op::Iota { .. }
+            | Op::DimValues { .. }
+            | Op::Suppress { .. }
+            | Op::Leaves(_)
+            | Op::Scan { .. }
+            | Op::If { .. }
+            | Op::Call(_)
+            | Op::External(_)
+            | Op::Exchange(_) => vec![Source::All; rank],
         }
     }
 

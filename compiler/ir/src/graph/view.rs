@@ -1,6 +1,7 @@
 //! Affine views: a value as a strided window onto the buffer of a materialised value.
 
-use crate::graph::{Dim, Graph, NodeId, Op, ValueId, dim::row_major_strides};
+use crate::graph::axes::Source;
+use crate::graph::{Dim, Graph, NodeId, Op, TensorType, ValueId, dim::row_major_strides};
 
 /// `element(i0, i1, ..) = base[offset + i0*strides[0] + i1*strides[1] + ..]`, all in elements of `base`, which
 /// is contiguous in row-major order. One stride per axis of the viewed value; an axis whose size is the
@@ -41,59 +42,31 @@ pub fn compose(
         let operand = data.inputs[0];
         // A broadcast that is not a view of a buffer gets a buffer itself.
         let needed = if matches!(data.op, Op::Expand { .. }) { data.outputs[0] } else { operand };
-        view = step(&data.op, &graph.ty(operand).shape, view).ok_or(needed)?;
+        view = step(&data.op, graph.ty(operand), graph.ty(data.outputs[0]), view).ok_or(needed)?;
     }
     Ok(view)
 }
 
-/// The view after one more operation on a value of `shape`.
-fn step(op: &Op, shape: &[Dim], view: View) -> Option<View> {
+/// The view after one more operation, from a value of type `from` to one of type `to`.
+fn step(op: &Op, from: &TensorType, to: &TensorType, view: View) -> Option<View> {
     let View { base, mut offset, strides } = view;
     let strides = match op {
-        Op::Transpose { perm } => perm.iter().map(|&axis| strides[axis].clone()).collect(),
-        Op::Expand { shape: to } => expand(shape, to, &strides)?,
-        Op::Slice { starts, steps, .. } => {
-            for (start, stride) in starts.iter().zip(&strides) {
-                offset = offset + start.clone() * stride.clone();
+        Op::Reshape { shape } => reshape(&from.shape, shape, &strides)?,
+        _ => {
+            let mut out = vec![Dim::ZERO; to.rank()];
+            for (source, stride) in op.sources(0, &[from], to).into_iter().zip(strides) {
+                // Where only the run shows whether a size is 1, and so repeats, there is no view.
+                let Source::Along { offset: first, terms } = source else { return None };
+                offset = offset + first * stride.clone();
+                for (axis, by) in terms {
+                    out[axis] = out[axis].clone() + stride.clone() * Dim::from(by);
+                }
             }
-            strides.iter().zip(steps).map(|(stride, &by)| stride.clone() * Dim::from(by)).collect()
-        }
-        Op::ImplicitPad { lo, .. } => {
-            for (before, stride) in lo.iter().zip(&strides) {
-                offset = offset - before.clone() * stride.clone();
-            }
-            strides
-        }
-        Op::Window { first, kernel, strides: by, dilations } => {
-            let axes = &strides[*first..first + kernel.len()];
-            let scaled = |factors: &[usize]| -> Vec<Dim> {
-                axes.iter().zip(factors).map(|(stride, &by)| stride.clone() * Dim::from(by)).collect()
-            };
-            let mut out = strides[..*first].to_vec();
-            out.extend(scaled(by));
-            out.extend(scaled(dilations));
-            out.extend_from_slice(&strides[first + kernel.len()..]);
             out
         }
-        Op::Reshape { shape: to } => reshape(shape, to, &strides)?,
-        _ => return None,
     };
     let known = !offset.is_overgrown() && !strides.iter().any(Dim::is_overgrown);
     known.then_some(View { base, offset, strides })
-}
-
-/// Strides of a broadcast. Where only the run shows whether a size is 1, and so repeats, there is no view.
-fn expand(from: &[Dim], to: &[Dim], strides: &[Dim]) -> Option<Vec<Dim>> {
-    let lead = to.len().checked_sub(from.len())?;
-    let mut out = vec![Dim::ZERO; lead];
-    for (axis, stride) in strides.iter().enumerate() {
-        if !from[axis].is_const() && from[axis] != to[lead + axis] {
-            return None;
-        }
-        let repeats = from[axis] == Dim::ONE && to[lead + axis] != Dim::ONE;
-        out.push(if repeats { Dim::ZERO } else { stride.clone() });
-    }
-    Some(out)
 }
 
 /// Strides of a reshape: maximal runs of axes that are contiguous among themselves are merged, then
@@ -132,7 +105,7 @@ fn reshape(from: &[Dim], to: &[Dim], strides: &[Dim]) -> Option<Vec<Dim>> {
 mod tests {
     use super::*;
     use crate::build::Builder;
-    use crate::graph::{DType, OriginId, Sym, Symbol, TensorType};
+    use crate::graph::{DType, OriginId, Sym, Symbol};
     use cranelift_entity::EntityRef;
 
     fn dims(sizes: &[i64]) -> Vec<Dim> {

@@ -4,8 +4,9 @@ use crate::lower::codes::Codes;
 use crate::lower::{Lowering, Override, clamped, internal};
 use crate::{Expr, Index, Stmt};
 use onnxc_ir::error::Result;
+use onnxc_ir::graph::axes::Source;
 use onnxc_ir::graph::dim::row_major_strides;
-use onnxc_ir::graph::{DType, Dim, MapFn, Op, ValueId};
+use onnxc_ir::graph::{DType, Dim, MapFn, Node, Op, TensorType, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn};
 
 /// Run-time checks of a kernel: the code that a failed [`Stmt::Check`] returns.
@@ -64,9 +65,8 @@ impl Lowering<'_> {
         match &node.op {
             Op::Map(function) => {
                 let mut arguments = Vec::with_capacity(node.inputs.len());
-                let shape = self.graph.ty(value).shape.clone();
-                for &input in &node.inputs {
-                    let at = self.broadcast_index(input, &shape, index);
+                for (operand, &input) in node.inputs.iter().enumerate() {
+                    let at = self.index_into(node, operand, index, vec![])?;
                     arguments.push(self.expr_at(input, &at)?);
                 }
                 Ok(apply(*function, arguments))
@@ -84,54 +84,25 @@ impl Lowering<'_> {
                 let at = self.reshape_index(&from, &to, index);
                 self.expr_at(source(0), &at)
             }
-            Op::Transpose { perm } => {
-                let mut at = vec![Index::zero(); perm.len()];
-                perm.iter().enumerate().for_each(|(to, &from)| at[from] = index[to].clone());
+            Op::Transpose { .. }
+            | Op::Expand { .. }
+            | Op::Slice { .. }
+            | Op::Window { .. }
+            | Op::ImplicitPad { .. } => {
+                let at = self.index_into(node, 0, index, vec![])?;
                 self.expr_at(source(0), &at)
             }
-            Op::Expand { .. } => {
-                let shape = self.graph.ty(value).shape.clone();
-                let at = self.broadcast_index(source(0), &shape, index);
-                self.expr_at(source(0), &at)
+            Op::Pad { lo, hi } => {
+                let at = self.index_into(node, 0, index, vec![])?;
+                self.padded([source(0), source(1)], [lo, hi], &at)
             }
-            Op::Slice { starts, steps, .. } => {
-                let at: Vec<Index> = index
-                    .iter()
-                    .zip(starts.iter().zip(steps))
-                    .map(|(i, (start, &step))| i.scale(&Dim::from(step)).add_dim(start))
-                    .collect();
-                self.expr_at(source(0), &at)
-            }
-            Op::Window { first, kernel, strides, dilations } => {
-                let rank = kernel.len();
-                let mut at = index[..*first].to_vec();
-                for axis in 0..rank {
-                    let position = index[first + axis].scale(&Dim::from(strides[axis]));
-                    at.push(position.add(&index[first + rank + axis].scale(&Dim::from(dilations[axis]))));
-                }
-                at.extend_from_slice(&index[first + 2 * rank..]);
-                self.expr_at(source(0), &at)
-            }
-            Op::ImplicitPad { lo, .. } => {
-                let at: Vec<Index> = index.iter().zip(lo).map(|(i, lo)| i.add_dim(&-lo.clone())).collect();
-                self.expr_at(source(0), &at)
-            }
-            Op::Pad { lo, hi } => self.padded([source(0), source(1)], [lo, hi], index),
             Op::Iota { axis, .. } => Ok(Expr::Index(index[*axis].clone())),
             Op::DimValues { dims } => Ok(pick(dims, &index[0])),
-            Op::Gather { axis } => {
-                let rank = self.graph.ty(source(1)).rank();
+            Op::Gather { axis } | Op::GatherElements { axis } => {
                 let extent = self.graph.ty(source(0)).shape[*axis].clone();
-                let pick = self.picked(source(1), &index[*axis..axis + rank], &extent)?;
-                let mut at = index[..*axis].to_vec();
-                at.push(pick);
-                at.extend_from_slice(&index[axis + rank..]);
-                self.expr_at(source(0), &at)
-            }
-            Op::GatherElements { axis } => {
-                let extent = self.graph.ty(source(0)).shape[*axis].clone();
-                let mut at = index.to_vec();
-                at[*axis] = self.picked(source(1), index, &extent)?;
+                let place = self.index_into(node, 1, index, vec![])?;
+                let pick = self.picked(source(1), &place, &extent)?;
+                let at = self.index_into(node, 0, index, vec![pick])?;
                 self.expr_at(source(0), &at)
             }
             Op::GatherNd { batch } => {
@@ -140,15 +111,15 @@ impl Lowering<'_> {
                     return internal("gather_nd with a symbolic index depth");
                 };
                 let lead = picks.len() - 1;
-                let mut at = index[..*batch].to_vec();
+                let mut picked = Vec::with_capacity(depth as usize);
                 for axis in 0..depth as usize {
                     let mut place = index[..lead].to_vec();
                     place.push(Index::int(axis as i64));
                     let pick = self.expr_at(source(1), &place)?;
                     let extent = self.graph.ty(source(0)).shape[batch + axis].clone();
-                    at.push(self.checked_index(pick, &extent));
+                    picked.push(self.checked_index(pick, &extent));
                 }
-                at.extend_from_slice(&index[lead..]);
+                let at = self.index_into(node, 0, index, picked)?;
                 self.expr_at(source(0), &at)
             }
             Op::Concat { axis } => self.concatenated(&node.inputs, *axis, index),
@@ -156,20 +127,39 @@ impl Lowering<'_> {
         }
     }
 
-    /// Index into an operand broadcast to `shape`: trailing axes aligned, axes of size 1 read at 0. Where only the
-    /// run shows whether an axis has size 1, its index is scaled by `min(size - 1, 1)`.
-    pub(super) fn broadcast_index(&self, value: ValueId, shape: &[Dim], index: &[Index]) -> Vec<Index> {
-        let own = &self.graph.ty(value).shape;
-        let lead = index.len() - own.len();
-        own.iter()
-            .zip(shape[lead..].iter().zip(&index[lead..]))
-            .map(|(dim, (wanted, i))| match dim.as_const() {
-                Some(1) => Index::zero(),
-                Some(_) => i.clone(),
-                None if dim == wanted => i.clone(),
-                None => i.scale(&(dim.clone() - Dim::ONE).min_dim(&Dim::ONE)),
-            })
-            .collect()
+    /// The index into an operand for the element of the result at `index`; `picks` are those that another operand gives, in order. Where
+    /// only the run shows whether an axis has size 1 and is read at 0, its index is scaled by `min(size - 1, 1)`.
+    fn index_into(
+        &self,
+        node: &Node,
+        operand: usize,
+        index: &[Index],
+        picks: Vec<Index>,
+    ) -> Result<Vec<Index>> {
+        let inputs: Vec<&TensorType> = node.inputs.iter().map(|&input| self.graph.ty(input)).collect();
+        let shape = &inputs[operand].shape;
+        let broadcasts = matches!(node.op, Op::Map(_) | Op::Expand { .. });
+        let mut picks = picks.into_iter();
+        let mut at = Vec::with_capacity(shape.len());
+        for (size, source) in
+            shape.iter().zip(node.op.sources(operand, &inputs, self.graph.ty(node.outputs[0])))
+        {
+            at.push(match source {
+                _ if broadcasts && *size == Dim::ONE => Index::zero(),
+                Source::Along { offset, terms } => {
+                    let mut terms = terms.iter().map(|&(axis, by)| index[axis].scale(&Dim::from(by)));
+                    let first = terms.next().unwrap_or_else(Index::zero);
+                    terms.fold(first, |sum, term| sum.add(&term)).add_dim(&offset)
+                }
+                Source::Repeated(axis) => index[axis].scale(&(size.clone() - Dim::ONE).min_dim(&Dim::ONE)),
+                Source::Picked => match picks.next() {
+                    Some(pick) => pick,
+                    None => return internal(format!("{} picks too little", node.op.name())),
+                },
+                Source::All => return internal(format!("{} reads whole axes", node.op.name())),
+            });
+        }
+        Ok(at)
     }
 
     /// The index in shape `from` of the element at `index` in shape `to`, both row-major. Runs of axes with equal
@@ -269,12 +259,11 @@ impl Lowering<'_> {
         }
     }
 
-    /// The fill is read instead of an element of `x`, but that element, or the first along the axis, is read as well:
+    /// The element of `x` at `shifted`, or the fill where that is outside. The first element of `x` along the axis is read as well then:
     /// there must be one.
-    fn padded(&mut self, [x, fill]: [ValueId; 2], [lo, hi]: [&[Dim]; 2], index: &[Index]) -> Result<Expr> {
+    fn padded(&mut self, [x, fill]: [ValueId; 2], [lo, hi]: [&[Dim]; 2], shifted: &[Index]) -> Result<Expr> {
         let shape = self.graph.ty(x).shape.clone();
         let mut condition: Option<Expr> = None;
-        let shifted: Vec<Index> = index.iter().zip(lo).map(|(i, lo)| i.add_dim(&-lo.clone())).collect();
         let is_inside = |cx: &Self, axis: usize| {
             lo[axis] == Dim::ZERO && hi[axis] == Dim::ZERO
                 || shifted[axis].below(&shape[axis], &cx.extent_fn())
@@ -290,7 +279,7 @@ impl Lowering<'_> {
                 (a, b) => a.or(b),
             };
         }
-        let Some(condition) = condition else { return self.expr_at(x, &shifted) };
+        let Some(condition) = condition else { return self.expr_at(x, shifted) };
         let condition = self.bind("inside", condition);
         let mut safe = Vec::with_capacity(shifted.len());
         for (axis, at) in shifted.iter().enumerate() {

@@ -6,8 +6,8 @@ use onnxc_proto::{GraphProto, NodeProto, TensorProto};
 use super::*;
 use crate::run_all;
 use onnxc_import::{ImportOptions, NoExternalData, import};
-use onnxc_ir::graph::{Dim, MapFn, RhsLayout, Tensor};
-use onnxc_ir::scalar::{BinaryFn, UnaryFn};
+use onnxc_ir::graph::{DType, Dim, Tensor};
+use onnxc_ir::scalar::BinaryFn;
 use onnxc_ir::verify::verify;
 use onnxc_schedule as schedule;
 use onnxc_schedule::{Program, Step, schedule};
@@ -320,42 +320,4 @@ fn what_fails_does_so_when_it_runs() {
     assert!(graph.order.iter().any(|&id| matches!(graph.nodes[id].op, Op::Gather { .. })));
     let x = Tensor::from_slice(&[4], &[0f32; 4]);
     assert!(interp::run(&graph, &[x]).unwrap_err().message.contains('7'));
-}
-
-#[test]
-fn what_would_take_too_long_is_left_to_the_run() {
-    let (mut graph, origin) = empty();
-    let mut b = Builder::new(&mut graph, origin);
-    let mut product = b.constant(Tensor::from_slice(&[256, 256], &[0.5f32; 1 << 16]));
-    let first = product;
-    for _ in 0..40 {
-        product = b.matmul(product, first).unwrap();
-    }
-    let x = b.input("x", TensorType::new(DType::F32, vec![Dim::from(256usize)]), None);
-    let y = b.binary(BinaryFn::Add, x, product).unwrap();
-    let small = b.unary(UnaryFn::Neg, first).unwrap();
-    graph.outputs = vec![("y".into(), y), ("z".into(), small), ("p".into(), product)];
-    assert_eq!(graph.order.len(), 1, "all but the sum is deferred");
-    unfold(&mut graph, &Options::default()).unwrap();
-    assert_eq!(verify(&graph), Ok(()));
-    let count =
-        |wanted: fn(&Op) -> bool| graph.order.iter().filter(|&&id| wanted(&graph.nodes[id].op)).count();
-    let plain = |op: &Op| matches!(op, Op::Contract { rhs: RhsLayout::Plain, .. });
-    assert_eq!((count(plain), count(|op| matches!(op, Op::Map(MapFn::Unary(_))))), (40, 0));
-}
-
-/// Its work is that of one row, however large the matrix is.
-#[test]
-fn the_product_of_a_row_is_affordable() {
-    let (mut graph, origin) = empty();
-    let mut b = Builder::new(&mut graph, origin);
-    let size = 1024usize;
-    let matrix = b.constant(Tensor::from_slice(&[size, size], &vec![0.5f32; size * size]));
-    let row = b.constant(Tensor::from_slice(&[1, size], &vec![2.0f32; size]));
-    let product = b.matmul(row, matrix).unwrap();
-    let x = b.input("x", TensorType::new(DType::F32, vec![Dim::from(size)]), None);
-    let y = b.binary(BinaryFn::Add, x, product).unwrap();
-    graph.outputs = vec![("y".into(), y)];
-    unfold(&mut graph, &Options::default()).unwrap();
-    assert_eq!(graph.order.len(), 1, "{graph}");
 }

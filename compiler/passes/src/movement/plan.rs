@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use crate::rewrite::{is_one, reshape_groups};
+use onnxc_ir::graph::axes::Source;
 use onnxc_ir::graph::{Dim, Op, TensorType, inverse};
 
 /// A permutation of a value's axes: axis `i` of the value is axis `layout[i]` of the base.
@@ -34,9 +35,6 @@ pub(super) fn extended(layout: &[usize], rank: usize) -> Layout {
 
 /// The operation and the operand layouts that give the result in layout `to`. An operand layout of
 /// greater rank than the operand is that of the operand with leading axes of size 1.
-///
-/// Not [`ways`](onnxc_ir::graph::axes::ways), which says that an axis follows another, not what becomes of the operation's own axes,
-/// sizes and borders when all of them move.
 pub(super) fn relayout(
     op: &Op,
     inputs: &[&TensorType],
@@ -67,13 +65,22 @@ pub(super) fn relayout(
             Some((Op::Pad { lo: permuted(lo, to), hi: permuted(hi, to) }, vec![to.to_vec(), vec![]]))
         }
         Op::Window { first, kernel, strides, dilations } => {
-            let (first, layout) = window_operand(to, *first, kernel.len())?;
+            // The window axes and the kernel axes must each stay together, in order.
+            let base = together(to, *first, 2 * kernel.len())?;
             let (kernel, strides, dilations) = (kernel.clone(), strides.clone(), dilations.clone());
-            Some((Op::Window { first, kernel, strides, dilations }, vec![layout]))
+            let base = Op::Window { first: base, kernel, strides, dilations };
+            let layout = operand_layout((op, &base), inputs, result, to)?;
+            Some((base, vec![layout]))
         }
         Op::Gather { axis } => {
-            let (axis, layout) = gather_operand(to, *axis, inputs[1].rank())?;
-            Some((Op::Gather { axis }, vec![layout, identity(inputs[1].rank())]))
+            // The axes of the indices stay together. A scalar index has none; its axis goes to the front of the base.
+            let base = match inputs[1].rank() {
+                0 => 0,
+                rank => together(to, *axis, rank)?,
+            };
+            let base = Op::Gather { axis: base };
+            let layout = operand_layout((op, &base), inputs, result, to)?;
+            Some((base, vec![layout, identity(inputs[1].rank())]))
         }
         Op::Reshape { .. } => {
             let groups = reshape_groups(&inputs[0].shape, &result.shape)?;
@@ -114,8 +121,15 @@ pub(super) fn propagate(
         | Op::Concat { .. }
         | Op::Slice { .. } => Some(from.to_vec()),
         Op::Pad { .. } if which == 0 => Some(from.to_vec()),
-        Op::Window { first, kernel, .. } => window_result(from, *first, kernel.len()),
-        Op::Gather { axis } if which == 0 => Some(gather_result(from, *axis, inputs[1].rank())),
+        Op::Window { first, kernel, strides, dilations } => {
+            let first = together(from, *first, kernel.len())?;
+            let (kernel, strides, dilations) = (kernel.clone(), strides.clone(), dilations.clone());
+            let base = Op::Window { first, kernel, strides, dilations };
+            Some(result_layout((op, &base), inputs, result, from))
+        }
+        Op::Gather { axis } if which == 0 => {
+            Some(result_layout((op, &Op::Gather { axis: from[*axis] }), inputs, result, from))
+        }
         Op::Reshape { .. } => {
             let groups = reshape_groups(&inputs[0].shape, &result.shape)?;
             let (left, right): (Vec<_>, Vec<_>) = groups.into_iter().unzip();
@@ -133,54 +147,45 @@ pub(super) fn propagate(
     }
 }
 
-/// Operand side of a window whose result is wanted in layout `to`: the base's first window axis and the
-/// operand's layout. The window axes and the kernel axes must each stay together, in order.
-fn window_operand(to: &[usize], first: usize, count: usize) -> Option<(usize, Layout)> {
-    let base_first = *to.get(first)?;
-    let together = (0..2 * count).all(|at| to[first + at] == base_first + at);
-    if !together {
-        return None;
-    }
-    let kernel = base_first + count;
-    let narrow = |axis: usize| if axis < kernel { axis } else { axis - count };
-    let outside = |at: &usize| !(first + count..first + 2 * count).contains(at);
-    Some((base_first, (0..to.len()).filter(outside).map(|at| narrow(to[at])).collect()))
+/// The first place of `count` axes from `first` on, if they lie together in the base, in order.
+fn together(layout: &[usize], first: usize, count: usize) -> Option<usize> {
+    let base = *layout.get(first)?;
+    (0..count).all(|at| layout[first + at] == base + at).then_some(base)
 }
 
-fn window_result(from: &[usize], first: usize, count: usize) -> Option<Layout> {
-    let base_first = *from.get(first)?;
-    if (0..count).any(|at| from[first + at] != base_first + at) {
-        return None;
+/// The result's layout where an operation runs as `base` on an operand in layout `from`: an axis of it is where that of the base is which
+/// follows the same axis of the operand. Other operands stay.
+fn result_layout(
+    (op, base): (&Op, &Op),
+    inputs: &[&TensorType],
+    result: &TensorType,
+    from: &[usize],
+) -> Layout {
+    let mut to = identity(result.rank());
+    for operand in 0..inputs.len() {
+        let moved = base.sources(operand, inputs, result);
+        for (axis, source) in op.sources(operand, inputs, result).iter().enumerate() {
+            let place = if operand == 0 { from[axis] } else { axis };
+            source.axes().into_iter().zip(moved[place].axes()).for_each(|(own, place)| to[own] = place);
+        }
     }
-    let end = base_first + count;
-    let widen = |axis: usize| if axis < end { axis } else { axis + count };
-    let mut to: Layout = from[..first + count].iter().map(|&axis| widen(axis)).collect();
-    to.extend((0..count).map(|at| end + at));
-    to.extend(from[first + count..].iter().map(|&axis| widen(axis)));
-    Some(to)
-}
-
-/// Data side of a gather: the base's axis and the data's layout. The axes of the indices stay together.
-fn gather_operand(to: &[usize], axis: usize, rank: usize) -> Option<(usize, Layout)> {
-    if (1..rank).any(|at| to[axis + at] != to[axis] + at) {
-        return None;
-    }
-    // A scalar index has no axis in the result; its axis goes to the front of the base.
-    let base_axis = if rank == 0 { 0 } else { to[axis] };
-    let data_axis = |at: usize| if at < base_axis { at } else { at + 1 - rank };
-    let mut layout: Layout = to[..axis].iter().map(|&at| data_axis(at)).collect();
-    layout.push(base_axis);
-    layout.extend(to[axis + rank..].iter().map(|&at| data_axis(at)));
-    Some((base_axis, layout))
-}
-
-fn gather_result(from: &[usize], axis: usize, rank: usize) -> Layout {
-    let base_axis = from[axis];
-    let result_axis = |at: usize| if at < base_axis { at } else { at + rank - 1 };
-    let mut to: Layout = from[..axis].iter().map(|&at| result_axis(at)).collect();
-    to.extend(base_axis..base_axis + rank);
-    to.extend(from[axis + 1..].iter().map(|&at| result_axis(at)));
     to
+}
+
+/// The layout of the first operand for a result in layout `to` that `base` gives.
+fn operand_layout(
+    (op, base): (&Op, &Op),
+    inputs: &[&TensorType],
+    result: &TensorType,
+    to: &[usize],
+) -> Option<Layout> {
+    let moved = base.sources(0, inputs, result);
+    let place = |source: &Source| {
+        // What follows no axis is picked, and there is one such axis.
+        let wanted = source.axes().first().map(|&axis| to[axis]);
+        moved.iter().position(|other| other.axes().first().copied() == wanted)
+    };
+    op.sources(0, inputs, result).iter().map(place).collect()
 }
 
 /// For each group of axes of a shape in `layout`, the base positions of its axes, counted without axes
@@ -254,21 +259,30 @@ mod tests {
 
     #[test]
     fn window_layouts_are_inverse() {
-        let from = [0, 3, 1, 2];
-        let to = window_result(&from, 2, 2).unwrap();
+        let (kernel, ones) = (vec![3, 3], vec![1, 1]);
+        let op = Op::Window { first: 2, kernel, strides: ones.clone(), dilations: ones };
+        let (x, y) = (ty(&[2, 8, 5, 6]), ty(&[2, 8, 3, 4, 3, 3]));
+        let to = propagate(&op, &[&x], &y, 0, &NCHW).unwrap();
         assert_eq!(to, [0, 5, 1, 2, 3, 4]);
-        assert_eq!(window_operand(&to, 2, 2), Some((1, from.to_vec())));
-        assert_eq!(window_result(&[0, 1, 3, 2], 2, 2), None);
+        let (base, layouts) = relayout(&op, &[&x], &y, &to).unwrap();
+        assert!(matches!(base, Op::Window { first: 1, .. }), "{base:?}");
+        assert_eq!(layouts, [NCHW.to_vec()]);
+        assert_eq!(propagate(&op, &[&x], &y, 0, &[0, 1, 3, 2]), None);
     }
 
     #[test]
     fn gather_layouts_are_inverse() {
-        for rank in 1..3 {
-            let to = gather_result(&NCHW, 1, rank);
-            assert_eq!(gather_operand(&to, 1, rank), Some((3, NCHW.to_vec())));
+        let (op, x) = (Op::Gather { axis: 1 }, ty(&[2, 8, 5, 6]));
+        for rank in 0..3 {
+            let index = ty(&[3, 4][..rank]);
+            let y = ty(&[&[2], &[3, 4][..rank], &[5, 6]].concat());
+            let to = propagate(&op, &[&x, &index], &y, 0, &NCHW).unwrap();
+            assert_eq!(to[..], [&[0, 1, 2][..], &[0, 3, 1, 2], &[0, 3, 4, 1, 2]][rank][..]);
+            let (base, layouts) = relayout(&op, &[&x, &index], &y, &to).unwrap();
+            // The axis of a scalar index goes to the front.
+            let (axis, layout) = if rank == 0 { (0, [1, 0, 2, 3]) } else { (3, NCHW) };
+            assert_eq!((base, &layouts[0][..]), (Op::Gather { axis }, &layout[..]));
         }
-        assert_eq!(gather_result(&NCHW, 1, 0), [0, 1, 2]);
-        assert_eq!(gather_operand(&[0, 1, 2], 1, 0), Some((0, vec![1, 0, 2, 3])));
     }
 
     #[test]
