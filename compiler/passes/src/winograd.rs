@@ -481,9 +481,9 @@ mod tests {
             chosen.into_values().collect::<Vec<_>>()
         };
         // Tiles of 2 add 7 * 64 * 64 * 4 bytes, 114,688, tiles of 4 add 442,368. Two products have 24,000 of code.
-        assert_eq!(tiles(64, [0.0; 2]), []);
+        assert_eq!(tiles(64, [0.0; 2]), [0usize; 0]);
         assert_eq!(tiles(64, [0.8, 0.0]), [2]);
-        assert_eq!(tiles(4 << 10, [0.0; 2]), []);
+        assert_eq!(tiles(4 << 10, [0.0; 2]), [0usize; 0]);
         assert_eq!(tiles(12 << 10, [0.0; 2]), [2]);
         assert_eq!(tiles(48 << 10, [0.0; 2]), [4]);
     }

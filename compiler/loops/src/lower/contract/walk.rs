@@ -117,14 +117,14 @@ impl Ahead {
 
     /// What tile number `number` of a run of tiles of `size` rows brings nearer. `looped`: an outer loop repeats the runs.
     fn of_run(self, job: &Job, size: usize, looped: bool, number: Index) -> Option<Ahead> {
-        let alone = self.tiles == Some(1);
-        let maybe_alone = alone || self.tiles.is_none() && !looped;
+        let maybe_alone = self.tiles == Some(1) || self.tiles.is_none() && !looped;
         // A tile of many rows computes for longer than its panel takes to come; one row never does, however wide the panel is.
-        let is_short = 2 * size <= job.tile.rows || alone && size == 1;
+        let is_short = 2 * size <= job.tile.rows || size == 1;
         if maybe_alone && job.prefetch.stream > 0 && is_short {
             return Some(self.of_own_panel(job.prefetch.stream));
         }
-        (!alone || matches!(job.route, Route::Tiles(_))).then(|| self.of_tile(number))
+        let alone = self.tiles == Some(1) && !matches!(job.route, Route::Tiles(_));
+        (!alone).then(|| self.of_tile(number))
     }
 
     /// Instead of the next panel, each line of the tile's own `bytes` ahead of its use.
@@ -361,25 +361,16 @@ impl<'a> Lowering<'a> {
         if iterations < 1 {
             return vec![];
         }
-        // Each tile takes a part of the panel. When there are more tiles than parts, they start again: of a known number, which
-        // decides how small the parts are. Where the first tiles have asked for large parts, the others ask for nothing: it would
-        // come to the first-level cache again and again.
+        // Each tile takes a part of the panel. When there are more tiles than parts, they start again.
         let turns = ahead.tiles.unwrap_or(FEW_TILES).saturating_mul(iterations);
         let each = (ahead.lines as u64).div_ceil(turns as u64).clamp(1, ahead.most as u64) as i64;
         let parts = (ahead.lines as u64).div_ceil((each * iterations) as u64) as i64;
-        let part = match ahead.tiles {
-            Some(_) => ahead.number.modulo(&Dim::from(parts), &self.extent_fn()),
-            None => ahead.number.clone(),
-        };
+        let part = ahead.number.modulo(&Dim::from(parts), &self.extent_fn());
         let part = self.named(part);
         let first = part.scale(&Dim::from(iterations)).add(iteration).scale(&Dim::from(each));
         let place = |line: i64| first.add(&Index::int(line)).scale(&Dim::from(ahead.line));
-        let lines = (0..each).map(|line| Stmt::Prefetch { buf: ahead.buf, index: ahead.start.add(&place(line)) });
-        let lines: Vec<Stmt> = lines.collect();
-        if ahead.tiles.is_some() {
-            return lines;
-        }
-        let condition = Expr::compare(CompareFn::Lt, Expr::Index(part), Expr::Index(Index::int(parts)));
-        vec![Stmt::If { condition, then: lines, otherwise: vec![] }]
+        (0..each)
+            .map(|line| Stmt::Prefetch { buf: ahead.buf, index: ahead.start.add(&place(line)) })
+            .collect()
     }
 }
