@@ -68,9 +68,8 @@ fn short_sums(graph: &Graph) -> Result<HashMap<ValueId, Option<Short>>> {
 
 /// The constant panels that a contraction multiplies bytes of u8 with.
 fn panels(graph: &Graph, id: NodeId) -> Option<ValueId> {
-    let Node {
-        op: Op::Contract { rhs: RhsLayout::Panels { depth: DOT_DEPTH, .. }, .. }, inputs, ..
-    } = &graph.nodes[id]
+    let Node { op: Op::Contract { rhs: RhsLayout::Panels { depth: DOT_DEPTH, .. }, .. }, inputs, .. } =
+        &graph.nodes[id]
     else {
         return None;
     };

@@ -465,7 +465,10 @@ mod tests {
             let origin = graph.origins.push(onnxc_ir::graph::Origin::new("test", "Test", 0));
             let mut b = Builder::new(&mut graph, origin);
             let ty = |shape: &[usize]| {
-                onnxc_ir::graph::TensorType::new(DType::F32, shape.iter().map(|&size| Dim::from(size)).collect())
+                onnxc_ir::graph::TensorType::new(
+                    DType::F32,
+                    shape.iter().map(|&size| Dim::from(size)).collect(),
+                )
             };
             let (x, y) = (b.input("x", ty(&[1, 58, 58, 64]), None), b.input("y", ty(&[1, 64]), None));
             let mut seed = 7;
