@@ -457,7 +457,7 @@ mod tests {
         Tensor::from_slice(&[3, 3, channels, filters], &values)
     }
 
-    /// A convolution, and a product with as many more weights as it takes: whose bytes leave code's share of those of the whole model.
+    /// A convolution beside a product, whose weights decide what the share for code leaves.
     #[test]
     fn what_code_leaves_is_spent() {
         let tiles = |columns: usize, shares: [f64; 2]| {
