@@ -366,10 +366,17 @@ fn each_group(
     kernel: &(dyn Fn(&Graph, &Program, GroupId) -> Result<KernelCode> + Sync),
 ) -> Result<Kernels> {
     let ids: Vec<GroupId> = program.groups.keys().collect();
-    let counted = |&group: &GroupId| kernel(graph, program, group).inspect(|_| counter.count());
-    let codes: Vec<Result<KernelCode>> = ids.par_iter().map(counted).collect();
+    let counted = |group: GroupId| kernel(graph, program, group).inspect(|_| counter.count());
+    // In their order: threads that began at different layers would compile the same kernels at the same time.
+    let next = AtomicUsize::new(0);
+    let one = |_: &GroupId| {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        (at, counted(ids[at]))
+    };
+    let mut codes: Vec<(usize, Result<KernelCode>)> = ids.par_iter().map(one).collect();
+    codes.sort_unstable_by_key(|code| code.0);
     let mut kernels = Kernels::default();
-    for code in codes {
+    for (_, code) in codes {
         kernels.groups.push(code?);
     }
     for step in &program.steps {

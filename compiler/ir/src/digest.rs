@@ -3,13 +3,30 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Two hashes of a value.
+/// Two hashes of a value. It is walked once, and hashed in one piece: of small parts, each would take a call.
 pub fn digest(value: &impl Hash) -> [u64; 2] {
+    let mut parts = Collected(vec![]);
+    value.hash(&mut parts);
     [0u8, 1].map(|salt| {
         let mut hasher = DefaultHasher::new();
-        (salt, value).hash(&mut hasher);
+        hasher.write_u8(salt);
+        hasher.write(&parts.0);
         hasher.finish()
     })
+}
+
+/// What a value gives to be hashed.
+struct Collected(Vec<u8>);
+
+impl Hasher for Collected {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// Nobody asks for it.
+    fn finish(&self) -> u64 {
+        0
+    }
 }
 
 /// SHA-1 (FIPS 180-4). The specification of ONNX names it for checksums of external data: against damage, not against forgery.
@@ -61,6 +78,19 @@ fn compress(state: &mut [u32; 5], block: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is hashed in one piece has the hashes of what is hashed part by part.
+    #[test]
+    fn digests_are_hashes_of_the_parts() {
+        let value = ("text", vec![Some(1u16), None], [7i64; 3], true);
+        let hashes = [0u8, 1].map(|salt| {
+            let mut hasher = DefaultHasher::new();
+            (salt, &value).hash(&mut hasher);
+            hasher.finish()
+        });
+        assert_eq!(digest(&value), hashes);
+        assert_ne!(digest(&("text", vec![Some(1u16), None], [7i64; 3], false)), hashes);
+    }
 
     /// The examples of the standard, and the lengths at which the padding takes another block (by coreutils' sha1sum).
     #[test]

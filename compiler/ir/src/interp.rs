@@ -6,7 +6,7 @@ mod state;
 
 pub use crate::eval::{
     Budget, Symbols, call, call_external, cast, constant, erf, eval, eval_named, invoke, run_bodies,
-    run_nodes, work,
+    run_nodes, side_by_side, work,
 };
 pub use ranks::run_ranks;
 

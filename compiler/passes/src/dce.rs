@@ -4,14 +4,22 @@
 use std::collections::HashSet;
 
 use crate::Options;
-use crate::rewrite::bodies;
+use crate::rewrite::{Uses, bodies};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{Def, Graph, NodeId, Op, ValueId};
 
 pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     sweep(graph);
+    // Counted once until something goes: models have hundreds of loops.
+    let mut uses = None;
     for id in graph.order.clone() {
-        prune_outputs(graph, id);
+        if !graph.nodes[id].op.is_control() {
+            continue;
+        }
+        let known = uses.get_or_insert_with(|| graph.use_counts());
+        if prune_outputs(graph, id, known) {
+            uses = None;
+        }
     }
     bodies(graph, options, run)?;
     for id in graph.order.clone() {
@@ -46,13 +54,10 @@ pub(crate) fn needed(graph: &Graph) -> Vec<NodeId> {
     order
 }
 
-/// Drops stacked outputs of a scan, and results of a choice, that nothing uses.
-fn prune_outputs(graph: &mut Graph, id: NodeId) {
-    if !graph.nodes[id].op.is_control() {
-        return;
-    }
-    let uses = graph.use_counts();
+/// Drops stacked outputs of a scan, and results of a choice, that nothing uses; gives whether there were any.
+fn prune_outputs(graph: &mut Graph, id: NodeId, uses: &Uses) -> bool {
     let node = &mut graph.nodes[id];
+    let before = node.outputs.len();
     let first = match &node.op {
         Op::Scan { states, .. } => *states,
         _ => 0,
@@ -67,16 +72,18 @@ fn prune_outputs(graph: &mut Graph, id: NodeId) {
                 shapes
             }
             Op::If { shapes, .. } => shapes,
-            _ => return,
+            _ => return true,
         };
         let later = shapes.split_off(&at);
         shapes.extend(
             later.into_iter().filter(|&(number, _)| number > at).map(|(number, dims)| (number - 1, dims)),
         );
     }
+    let is_shorter = node.outputs.len() < before;
     for (at, &output) in node.outputs.iter().enumerate() {
         graph.values[output].def = Def::Node(id, at);
     }
+    is_shorter
 }
 
 /// Drops scanned inputs and captures that no body reads.

@@ -9,7 +9,9 @@
 //! Kernels with products of bytes by an instruction each, and tiles, read rows as they come. Where an object has such kernels too, the rows
 //! stay, and the others read them by the order.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+
+use rayon::prelude::*;
 
 use crate::Options;
 use crate::rewrite::{bodies, rewrite};
@@ -40,33 +42,60 @@ pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     if !moves && !stays {
         return Ok(());
     }
+    let mut found = short_sums(graph)?;
     let mut done = HashMap::new();
-    rewrite(graph, |b, id| contraction(b, id, !moves, &mut done))?;
+    rewrite(graph, |b, id| contraction(b, id, !moves, &mut found, &mut done))?;
     bodies(graph, options, run)
+}
+
+/// The rows with short sums of all panels: what takes time is to evaluate these, several at a time.
+fn short_sums(graph: &Graph) -> Result<HashMap<ValueId, Option<Short>>> {
+    let all: BTreeSet<ValueId> = graph.order.iter().filter_map(|&id| panels(graph, id)).collect();
+    let all: Vec<ValueId> = all.into_iter().collect();
+    let bytes = |value: &ValueId| graph.ty(*value).bytes().as_const().map_or(u64::MAX, |bytes| bytes as u64);
+    let (mut rest, mut found) = (&all[..], HashMap::new());
+    while !rest.is_empty() {
+        let (batch, later) = rest.split_at(interp::side_by_side(rest.iter().map(bytes)));
+        let short: Vec<Result<Option<Short>>> =
+            batch.par_iter().map(|&panels| Short::of(graph, panels)).collect();
+        for (&panels, short) in batch.iter().zip(short) {
+            found.insert(panels, short?);
+        }
+        rest = later;
+    }
+    Ok(found)
+}
+
+/// The constant panels that a contraction multiplies bytes of u8 with.
+fn panels(graph: &Graph, id: NodeId) -> Option<ValueId> {
+    let Node { op: Op::Contract { rhs: RhsLayout::Panels { depth: DOT_DEPTH, .. }, .. }, inputs, .. } =
+        &graph.nodes[id]
+    else {
+        return None;
+    };
+    let (lhs, panels) = (inputs[0], inputs[1]);
+    // An order follows from the values.
+    let is_known = graph.is_constant(panels) && !graph.is_apart(panels);
+    (graph.ty(lhs).dtype == DType::U8 && is_known).then_some(panels)
 }
 
 fn contraction(
     b: &mut Builder,
     id: NodeId,
     stays: bool,
+    found: &mut HashMap<ValueId, Option<Short>>,
     done: &mut HashMap<ValueId, Option<Ordered>>,
 ) -> Result<Option<ValueId>> {
-    let Node {
-        op: Op::Contract { batch, m, k, rhs: RhsLayout::Panels { nr, depth: DOT_DEPTH, n } },
-        inputs,
-        ..
-    } = &b.graph.nodes[id]
+    let (Some(panels), Op::Contract { batch, m, k, rhs: RhsLayout::Panels { nr, n, .. } }) =
+        (panels(b.graph, id), &b.graph.nodes[id].op)
     else {
         return Ok(None);
     };
-    let (batch, m, k, nr, n, lhs, panels) = (*batch, *m, *k, *nr, n.clone(), inputs[0], inputs[1]);
-    if b.dtype(lhs) != DType::U8 || !b.graph.is_constant(panels) {
-        return Ok(None);
-    }
-    let ordered = match done.get(&panels) {
-        Some(known) => known.clone(),
-        None => {
-            let ordered = ordered(b, panels, stays)?;
+    let (batch, m, k, nr, n, lhs) = (*batch, *m, *k, *nr, n.clone(), b.graph.nodes[id].inputs[0]);
+    let ordered = match (done.get(&panels), found.remove(&panels).flatten()) {
+        (Some(known), _) => known.clone(),
+        (None, short) => {
+            let ordered = short.map(|short| ordered(b, panels, stays, short)).transpose()?;
             done.insert(panels, ordered.clone());
             ordered
         }
@@ -78,33 +107,48 @@ fn contraction(
         .map(Some)
 }
 
+/// Rows with short sums of some panels.
+struct Short {
+    /// Whether each row has them, panel by panel.
+    rows: Vec<bool>,
+    /// Rows of a panel.
+    panel: usize,
+    /// Those that come first in every panel.
+    least: usize,
+    /// The shape of the panels but for their columns.
+    lead: Vec<usize>,
+}
+
+impl Short {
+    /// Those that an order is worth reading for.
+    fn of(graph: &Graph, panels: ValueId) -> Result<Option<Short>> {
+        let tensor = interp::constant(graph, panels)?;
+        let (&[ref lead @ .., width], true) = (&tensor.shape[..], tensor.dtype == DType::I8) else {
+            return Ok(None);
+        };
+        let Some(&panel) = lead.last() else { return Ok(None) };
+        if panel == 0 || width == 0 || tensor.data.is_empty() || panel > usize::from(u16::MAX) {
+            return Ok(None);
+        }
+        let rows: Vec<bool> = tensor.data.chunks_exact(width).map(has_short_sums).collect();
+        let least = rows.chunks_exact(panel).map(|rows| rows.iter().filter(|short| **short).count()).min();
+        let least = least.filter(|least| *least < panel).map_or(panel, |least| least - least % STEPS);
+        let worth = least * LEAST_SHARE >= panel;
+        Ok(worth.then(|| Short { rows, panel, least, lead: lead.to_vec() }))
+    }
+}
+
 /// `stays`: the rows do, and have an order all the same.
-fn ordered(b: &mut Builder, panels: ValueId, stays: bool) -> Result<Option<Ordered>> {
-    // The order follows from the values.
-    if b.graph.is_apart(panels) {
-        return Ok(None);
+fn ordered(b: &mut Builder, panels: ValueId, stays: bool, short: Short) -> Result<Ordered> {
+    let Short { rows, panel, least, lead } = short;
+    if least == panel {
+        return Ok(Ordered { panels, order: None, short: panel });
     }
-    let tensor = interp::constant(b.graph, panels)?;
-    let (&[.., rows, width], true) = (&tensor.shape[..], tensor.dtype == DType::I8) else { return Ok(None) };
-    if rows == 0 || width == 0 || tensor.data.is_empty() || rows > usize::from(u16::MAX) {
-        return Ok(None);
-    }
-    let short: Vec<bool> = tensor.data.chunks_exact(width).map(has_short_sums).collect();
-    let least = short.chunks_exact(rows).map(|rows| rows.iter().filter(|short| **short).count()).min();
-    let least = least.unwrap_or(0);
-    if least == rows {
-        return Ok(Some(Ordered { panels, order: None, short: rows }));
-    }
-    let least = least - least % STEPS;
-    if least * LEAST_SHARE < rows {
-        return Ok(None);
-    }
-    let places = short.chunks_exact(rows).flat_map(|short| places(short, least));
+    let places = rows.chunks_exact(panel).flat_map(|short| places(short, least));
     let data: Vec<u8> = places.flat_map(|place| (place as u16).to_ne_bytes()).collect();
-    let lead = &tensor.shape[..tensor.shape.len() - 1];
-    let order = b.constant(Tensor::new(DType::U16, lead.to_vec(), data.into()));
+    let order = b.constant(Tensor::new(DType::U16, lead, data.into()));
     if stays {
-        return Ok(Some(Ordered { panels, order: Some(order), short: least }));
+        return Ok(Ordered { panels, order: Some(order), short: least });
     }
     let index = b.cast(order, DType::I64)?;
     let mut shape = b.shape(index);
@@ -112,7 +156,7 @@ fn ordered(b: &mut Builder, panels: ValueId, stays: bool) -> Result<Option<Order
     shape.push(Dim::ONE);
     let index = b.reshape(index, shape)?;
     let panels = b.emit1(Op::GatherNd { batch }, &[panels, index])?;
-    Ok(Some(Ordered { panels, order: Some(order), short: least }))
+    Ok(Ordered { panels, order: Some(order), short: least })
 }
 
 /// Whether this holds for all columns of a row of a panel.

@@ -1,6 +1,6 @@
 //! Contractions: register tiles, partial sums, widened blocks of panels, the processor's tiles, the order of tiles.
 
-use super::{Allowed, Picker, kept_in_l2, sum_part, sum_terms};
+use super::{Allowed, CACHE_LINE, Picker, kept_in_l2, sum_part, sum_terms};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::dim::{product, volume};
 use onnxc_ir::graph::{DType, Dim, PAIR_DEPTH};
@@ -204,7 +204,12 @@ impl RegisterTile {
             true => fit(part).1 + beside(part) <= core.vector_registers,
             false => fit(part).2 >= FEW_ROWS,
         };
-        let part = (1..=vectors).rev().find(|part| vectors.is_multiple_of(*part) && holds(*part));
+        // Parts of whole cache lines: with others, each part reads lines for columns that it has not.
+        let parts = || (1..=vectors).rev().filter(|part| vectors.is_multiple_of(*part) && holds(*part));
+        let has_lines = |part: &usize| {
+            *part == vectors || (part * lanes * sum.size()).is_multiple_of(CACHE_LINE as usize)
+        };
+        let part = parts().find(has_lines).or_else(|| parts().next());
         let part = part.filter(|_| !whole).unwrap_or(vectors);
         let columns = pick.count("columns", part * lanes, &columns)?;
         let vectors = columns / lanes;

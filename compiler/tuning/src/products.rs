@@ -39,7 +39,7 @@ pub struct PackPolicy {
     /// faster.
     pub digits: usize,
     /// Bytes that transformed weights of convolutions may add, for each byte of the model's weights of f32 and of narrower ones;
-    /// without, any number.
+    /// without, any number. Where code is few bytes of the model's, they may add what code leaves of [`FOR_CODE`], too.
     pub transformed: Option<[f64; 2]>,
     /// Bytes as f32 above which values of 16 bits that windows read are kept in 16 bits.
     pub kept_above: i64,
@@ -58,6 +58,9 @@ const KEPT_ABOVE: i64 = 1 << 20;
 
 /// In objects for several processors: with their code, these stay within 1.25 and 1.15 times the model's bytes.
 const TRANSFORMED: [f64; 2] = [0.2, 0.1];
+
+/// Bytes of code that such objects have room for besides, for each byte of the model's weights.
+pub const FOR_CODE: f64 = 0.05;
 
 impl PackPolicy {
     /// For vectors of 128 bits: one vector per row, and one row per register.

@@ -79,6 +79,8 @@ fn register_tiles_fill_the_registers() {
     // 6 * 2 sums, 2 of the panel, an element; with 512 bits 14 * 2. Of a panel of 4 vectors two at a time.
     assert_eq!((rows("x86-64-v3", 16, ""), rows("x86-64-v3", 24, ""), rows("x86-64-v3", 32, "")), (6, 4, 6));
     assert_eq!((rows("x86-64-v4", 32, ""), rows("x86-64-v4", 64, "")), (14, 6));
+    // Of 6 vectors two as well: three take a line and a half.
+    assert_eq!(rows("x86-64-v3", 48, ""), 6);
     // Narrow panels need no more rows than hide the latency of sums.
     assert_eq!(rows("x86-64-v3", 8, ""), 10);
     // Half of a panel leaves registers for more rows.

@@ -155,6 +155,19 @@ fn iota(shape: &[usize], axis: usize) -> Result<Tensor> {
     Ok(Tensor::new(DType::I64, shape.to_vec(), Bytes::from(data)))
 }
 
+/// Bytes of constants that are evaluated side by side, unless one alone has more.
+const TOGETHER: u64 = 16 << 20;
+
+/// How many of the first of these constants may be evaluated side by side, by their bytes: at least one.
+pub fn side_by_side(sizes: impl Iterator<Item = u64>) -> usize {
+    let mut together = 0u64;
+    let fits = |bytes: &u64| {
+        together = together.saturating_add(*bytes);
+        together <= TOGETHER
+    };
+    sizes.take_while(fits).count().max(1)
+}
+
 /// The data of a constant value, computed now if it is deferred. Intermediate results live only until
 /// the last of their uses is computed.
 pub fn constant(graph: &Graph, value: ValueId) -> Result<Tensor> {

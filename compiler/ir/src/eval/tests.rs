@@ -782,3 +782,14 @@ fn elements_are_where_their_sources_say() {
         assert!(compared > 0, "{op:?}");
     }
 }
+
+/// Constants are evaluated side by side as far as their bytes stay few, and a large one by itself.
+#[test]
+fn few_bytes_are_evaluated_at_once() {
+    let count = |sizes: &[u64]| side_by_side(sizes.iter().copied());
+    assert_eq!(count(&[TOGETHER / 2, TOGETHER / 2, 1]), 2);
+    assert_eq!(count(&[TOGETHER + 1, 1, 1]), 1);
+    assert_eq!(count(&[1, TOGETHER, 1]), 1);
+    assert_eq!(count(&[u64::MAX, u64::MAX]), 1);
+    assert_eq!(count(&[0, 0, 5]), 3);
+}

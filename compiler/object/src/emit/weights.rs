@@ -1,4 +1,4 @@
-//! Writing the object as a stream, with each constant evaluated when its turn comes.
+//! Writing the object as a stream, with each constant evaluated when its turn comes, a few side by side.
 //!
 //! The object writer needs the weights' section as one slice. It gets an anonymous mapping of the right length
 //! that nobody reads or writes, which costs no memory; when the writer hands that slice on, the constants are
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use memmap2::MmapMut;
+use rayon::prelude::*;
 use target_lexicon::Endianness;
 
 use crate::emit::data::Data;
@@ -110,36 +111,43 @@ pub(super) fn constants(parts: &[ConstantsPart]) -> Result<Vec<Constant>> {
     Ok(constants)
 }
 
-/// Evaluates the constants of all programs, one at a time: their bytes, with numbers little-endian.
+/// Evaluates the constants of all programs: their bytes, with numbers little-endian.
 pub(super) fn each(parts: &[ConstantsPart], visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    for part in parts {
-        for weight in &part.weights {
-            let (data, _) = Contents::data(&part.graph, weight)?.into_parts();
-            if data.len() as u64 != weight.bytes {
-                let message = format!("a constant of {} bytes has {}", weight.bytes, data.len());
-                return Err(Error::internal(Stage::Emit, message));
-            }
-            visit(&data)?;
-        }
-    }
-    Ok(())
+    let parts = parts.iter().map(|part| (&*part.graph, &*part.weights));
+    evaluated(parts, &mut |_, data| visit(&data.into_parts().0))
 }
 
-/// Evaluates the constants of all programs, one at a time: their offsets, and their bytes in this order.
+/// Evaluates the constants of all programs: their offsets, and their bytes in this order.
 pub(super) fn each_in_order(
     parts: &[ConstantsPart],
     order: Endianness,
     visit: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<()> {
-    for part in parts {
-        for weight in &part.weights {
-            let data = Contents::data(&part.graph, weight)?;
+    let parts = parts.iter().map(|part| (&*part.graph, &*part.weights));
+    evaluated(parts, &mut |weight, data| visit(weight.offset, &data.in_order(order)))
+}
+
+/// Evaluates constants, several at a time and never many bytes of them, and gives them in their order.
+fn evaluated<'a>(
+    parts: impl Iterator<Item = (&'a Graph, &'a [Weight])>,
+    visit: &mut dyn FnMut(&Weight, Data) -> Result<()>,
+) -> Result<()> {
+    let all: Vec<(&Graph, &Weight)> =
+        parts.flat_map(|(graph, weights)| weights.iter().map(move |weight| (graph, weight))).collect();
+    let mut rest = &all[..];
+    while !rest.is_empty() {
+        let (batch, later) = rest.split_at(interp::side_by_side(rest.iter().map(|(_, weight)| weight.bytes)));
+        let data: Vec<Result<Data>> =
+            batch.par_iter().map(|(graph, weight)| Contents::data(graph, weight)).collect();
+        for ((_, weight), data) in batch.iter().zip(data) {
+            let data = data?;
             if data.len() as u64 != weight.bytes {
                 let message = format!("a constant of {} bytes has {}", weight.bytes, data.len());
                 return Err(Error::internal(Stage::Emit, message));
             }
-            visit(weight.offset, &data.in_order(order))?;
+            visit(weight, data)?;
         }
+        rest = later;
     }
     Ok(())
 }
@@ -185,22 +193,16 @@ struct Substitute<'a, W: Write> {
 
 impl<W: Write> Substitute<'_, W> {
     fn constants(&mut self) -> Result<()> {
-        let mut at = 0;
-        let parts = self.contents.parts.iter();
-        for (graph, weight) in
-            parts.flat_map(|(graph, weights)| weights.iter().map(move |weight| (graph, weight)))
-        {
-            pad(&mut self.out, weight.offset - at)?;
-            let data = Contents::data(graph, weight)?;
-            if data.len() as u64 != weight.bytes {
-                let message = format!("a constant of {} bytes has {}", weight.bytes, data.len());
-                return Err(Error::internal(Stage::Emit, message));
-            }
-            data.write(self.contents.order, &mut self.out).map_err(io_error)?;
+        let Substitute { out, hole, contents, .. } = self;
+        let (mut at, order) = (0, contents.order);
+        evaluated(contents.parts.iter().copied(), &mut |weight, data| {
+            pad(out, weight.offset - at)?;
+            data.write(order, out).map_err(io_error)?;
             at = weight.offset + weight.bytes;
-        }
-        let end = self.hole.map_or(at, |hole| hole.len() as u64);
-        pad(&mut self.out, end - at)
+            Ok(())
+        })?;
+        let end = hole.map_or(at, |hole| hole.len() as u64);
+        pad(out, end - at)
     }
 }
 

@@ -118,8 +118,9 @@ impl Ahead {
     /// What tile number `number` of a run of tiles of `size` rows brings nearer. `looped`: an outer loop repeats the runs.
     fn of_run(self, job: &Job, size: usize, looped: bool, number: Index) -> Option<Ahead> {
         let maybe_alone = self.tiles == Some(1) || self.tiles.is_none() && !looped;
-        // A tile of many rows computes for longer than its panel takes to come.
-        if maybe_alone && job.prefetch.stream > 0 && 2 * size <= job.tile.rows {
+        // A tile of many rows computes for longer than its panel takes to come; one row never does, however wide the panel is.
+        let is_short = 2 * size <= job.tile.rows || size == 1;
+        if maybe_alone && job.prefetch.stream > 0 && is_short {
             return Some(self.of_own_panel(job.prefetch.stream));
         }
         let alone = self.tiles == Some(1) && !matches!(job.route, Route::Tiles(_));
