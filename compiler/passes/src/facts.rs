@@ -146,7 +146,7 @@ fn shown(op: &Op) -> Option<Fact> {
 
 /// Checks that a graph and the bodies in it have no facts but those of a set. The message names for each other fact the first operation
 /// that shows it.
-pub(crate) fn verify(graph: &Graph, allowed: Facts) -> Result<(), Error> {
+pub fn verify(graph: &Graph, allowed: Facts) -> Result<(), Error> {
     let mut found = Found { allowed, seen: Facts::default(), messages: vec![] };
     found.graph(graph, "");
     match found.messages.is_empty() {
