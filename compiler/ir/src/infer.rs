@@ -2,7 +2,7 @@
 //! tensors as symbolic dims ("known values"), so that exported shape arithmetic disappears.
 //!
 //! This is the only place that states a primitive's shape rule in code, a family in each file, and what it needs of sizes that only show
-//! at run time ([`requirements`]), so that no lowering can make it read or write what is not there. Operator rows need no rule of
+//! at run time (`requirements`), so that no lowering can make it read or write what is not there. Operator rows need no rule of
 //! their own: their lowering emits primitives, and each is inferred as it is emitted.
 
 mod contract;

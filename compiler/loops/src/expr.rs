@@ -1,6 +1,6 @@
 //! Expressions of the loop IR: what they are made of, what they read, their types.
 //!
-//! All that walks over expressions asks here: an expression is one row of [`parts`], which lists its operands and its indices, and has
+//! All that walks over expressions asks here: an expression is one row of `parts`, which lists its operands and its indices, and has
 //! a type by [`Expr::result`]. What it computes is in `interp.rs`, its text in `text.rs`, its instructions in
 //! `backend/vector/select/value.rs`; functions that the graph has as well ([`Expr::function`]) need no row in the first.
 

@@ -1,6 +1,6 @@
 //! Shape agreements: what the shapes of a node's inputs must have in common. Every row of the operator table states
-//! them as text ([`text`] has the grammar), and [`check`] holds a node against them before it is lowered: a conflict of constants is an
-//! error here, one that depends on symbols or data becomes an assumption that the run checks before it writes anything.
+//! them as text (`agreement/text.rs` has the grammar), and [`check`] holds a node against them before it is lowered: a conflict of
+//! constants is an error here, one that depends on symbols or data becomes an assumption that the run checks before it writes anything.
 //!
 //! - `W[M, C, K..]`: input `W` has these dims. A name with a capital stands for a size; where it occurs again, the size is
 //!   the same. `K..` stands for any number of dims, `..axis` for the number that the attribute `axis` gives, `_` for any dim.

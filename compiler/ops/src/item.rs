@@ -4,7 +4,7 @@
 //! | kind | columns |
 //! |---|---|
 //! | sequence | `shapes`, i64 `[n, axes]`: the dims of each element; `data`, `[total]`: the elements one behind the other |
-//! | tensor of several ranks | `rank`, i64 `[]`; the tensor, with axes of size 1 up to the highest rank: see [`rank`] |
+//! | tensor of several ranks | `rank`, i64 `[]`; the tensor, with axes of size 1 up to the highest rank: see `item/rank.rs` |
 //! | optional | `present`, bool `[]`; the columns of its element, with unknown sizes 0 where it is absent |
 //! | map | `keys` `[n]`, `values` `[n]` |
 //! | records: a sequence of maps with equal keys | `keys` `[c]`, `values` `[n, c]` |

@@ -8,7 +8,7 @@
 //! seed. All others share the seed of the run, and each has a stream of its own. In the body of a loop each iteration has a key of
 //! its own, which the generator makes of the key around the loop and of the iteration's number.
 //!
-//! Dropout with a seed takes NumPy's generator outside of loops, see [`mersenne`]: the official tests fix which elements it drops.
+//! Dropout with a seed takes NumPy's generator outside of loops, see `random/mersenne.rs`: the official tests fix which elements it drops.
 
 use super::Stream;
 use super::convert::dtype_of;

@@ -1,6 +1,6 @@
 //! C source of a model: the host program and the loop nests as one file of C99, beside the header that objects have.
 //!
-//! [`write`] is a thin writer below both IRs: `host` prints functions of the host program, `kernel` a loop nest as a function, and its
+//! [`write()`] is a thin writer below both IRs: `host` prints functions of the host program, `kernel` a loop nest as a function, and its
 //! expressions; `data` prints constants and descriptions. `helpers` has what printed code calls: arithmetic that C leaves
 //! undefined, functions that a C library would have, vectors. A file has those that it uses. `web` has what makes the source a module of
 //! WebAssembly.

@@ -228,7 +228,7 @@ fn usage(message: String) -> Error {
 pub const CACHE_LINE: i64 = 64;
 
 /// Bytes that stay in the second-level cache while others pass through it. A cache is never used in full: which of its
-/// sets a page meets is chance. Nor does it pay to rely on more than [`KEPT`]: with blocks of 1 MiB in a cache of 2 MiB, resnet50
+/// sets a page meets is chance. Nor does it pay to rely on more than `KEPT`: with blocks of 1 MiB in a cache of 2 MiB, resnet50
 /// and minilm take 1.04 of the time, as the other data of the kernel then come from further away.
 pub fn kept_in_l2(core: &Core) -> i64 {
     (core.l2_bytes as i64 / 2).min(KEPT)

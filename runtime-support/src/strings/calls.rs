@@ -275,7 +275,7 @@ pub unsafe extern "C" fn onnxc_strings_regex(
     })())
 }
 
-/// How many tokens [`onnxc_strings_tokens`] finds in each text: `numbers` [n], `program` [program_bytes], `counts` [n].
+/// How many tokens [`onnxc_strings_tokens`] finds in each text: `numbers` `[n]`, `program` `[program_bytes]`, `counts` `[n]`.
 ///
 /// # Safety
 /// All pointers are as this module describes.
@@ -299,8 +299,8 @@ pub unsafe extern "C" fn onnxc_strings_token_counts(
 }
 
 /// The tokens of each text, of `shortest` characters at least: what matches a regular expression, or, where `between` is not 0, what
-/// lies between its matches. `numbers` [n], `program` [program_bytes], which the compiler makes, `padding` [1], the number
-/// that rows end with, `out` [n, width]. `BAD_SIZE` for a text of more tokens than `width`.
+/// lies between its matches. `numbers` `[n]`, `program` `[program_bytes]`, which the compiler makes, `padding` `[1]`, the number
+/// that rows end with, `out` `[n, width]`. `BAD_SIZE` for a text of more tokens than `width`.
 ///
 /// # Safety
 /// All pointers are as this module describes.

@@ -2,7 +2,7 @@
 //! or a hang is the one request's failure.
 //!
 //! Requests and replies are frames: the lengths of a JSON text and of a blob as little-endian u32, the text, the blob. Before
-//! each step that may crash a reply `{"at": ...}` says what it is; the last reply of a request is a [`Reply`].
+//! each step that may crash a reply `{"at": ...}` says what it is; the last reply of a request is a `Reply`.
 
 use std::io::{self, Error, Read, Write};
 use std::path::Path;

@@ -54,7 +54,7 @@ pub struct Explanation {
 /// buffers, up to rounding.
 #[derive(Clone)]
 pub struct KernelVersion {
-    /// The least of the target's levels, as [`Target::levels`] numbers them, that this runs on.
+    /// The least of the target's levels, as [`Target::levels`](onnxc_machine::target::Target::levels) numbers them, that this runs on.
     pub level: usize,
     pub code: MachineCode,
     /// The code is called with the address of the value of this symbol; see `backend`.

@@ -2,8 +2,8 @@
 //!
 //! A kernel's code calls nothing and refers to nothing outside itself, so kernels compile independently
 //! of each other, in parallel, and their bytes go into an object as they are. `vector` selects instructions for the
-//! target's [`Isa`](onnxc_machine::vector::isa::Isa) of Cranelift, [`clif`] writes them as Cranelift IR; [`emit`] makes the object
-//! file and the C header around the kernels.
+//! target's [`Isa`](onnxc_machine::vector::isa::Isa) of Cranelift, `clif` writes them as Cranelift IR; `onnxc_object::emit` makes
+//! the object file and the C header around the kernels.
 
 mod clif;
 pub mod isa;

@@ -1,13 +1,10 @@
-//! The vector IR, between the loop IR and machine code.
+//! From the loop IR to the [vector IR](onnxc_machine::vector).
 //!
-//! [`lower`] selects the instructions of a kernel for what a machine has ([`isa::Isa`]): `select` turns loops, expressions and
+//! [`lower`] selects the instructions of a kernel for what a machine has ([`Isa`]): `select` turns loops, expressions and
 //! indices into SSA form with explicit addresses, `reuse` loads once what several read, `pairs` joins stores of bytes, `scaled` and
 //! `fold` move sums into addresses, and loads into the operations that read them, `halves` makes products of halves of
 //! lanes, `element` products by a lane, `far` shares what displacements are too long for. A kernel that
 //! holds anything the vector IR has no form for is refused. Emitters (`leaf`) give registers and write the bytes.
-//!
-//! A function prints ([`print`]), is read ([`parse`]), verified ([`verify`]) and interpreted ([`interp`]), so that what goes
-//! wrong between loops and bytes shows on its own level.
 
 pub mod element;
 pub mod far;

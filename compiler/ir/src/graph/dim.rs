@@ -13,7 +13,7 @@
 //! - a dim takes memory, and any walk over it time, linear in `MAX_WEIGHT`, and stack linear in `MAX_DEPTH`, for
 //!   any model: no walk needs a memo or a stack of its own;
 //! - clones, hashes, bounds and comparisons of unlike dims take constant time;
-//! - no product is begun that writes more than [`MAX_PRODUCT`] atoms.
+//! - no product is begun that writes more than `MAX_PRODUCT` atoms.
 //!
 //! An overgrown dim stands for nothing that can be computed with. It never enters the type of a value, an operation or
 //! the plan of memory: where one would, the model is refused, or the size is left to the run. There is no table of all

@@ -36,7 +36,7 @@ impl Role {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address(pub usize);
 
-/// [`Op::External`](super::Op::External). Its inputs: those of the ONNX node that are given, `i64` words and `u8` texts of the attributes
+/// [`Op::External`]. Its inputs: those of the ONNX node that are given, `i64` words and `u8` texts of the attributes
 /// (see `import/external.rs`), then the tensors among the attributes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct External {

@@ -82,7 +82,7 @@ pub const MAX_BYTES: i64 = 1 << 47;
 pub const MAX_KNOWN: usize = 1024;
 
 /// Deepest nesting of graphs, the outermost one counted. Walks of a graph recurse into its bodies: a graph is only as deep as the caller's
-/// stack allows, see [`onnxc_import::Limits::nesting`], and never deeper than this.
+/// stack allows, see `onnxc_import::Limits::nesting`, and never deeper than this.
 pub const MAX_NESTING: usize = 512;
 
 /// Axes of a tensor: operations and loops on them take time and stack by axis.

@@ -2,9 +2,9 @@
 //!
 //! A caller that feeds outputs back as inputs, as of a cache of keys or of the hidden state of a recurrent network, need not: it
 //! gives every run one block of memory, and the tensors lie in there. A tensor of a fixed shape is replaced at the end of a
-//! run. One that grows has room for more than it holds, and a run appends to it in place ([`Op::Append`]): what it held is
-//! neither copied nor moved. One that is given back as it came, or is an input alone, runs only read: the caller sets it, such as
-//! to the keys that an encoder made.
+//! run. One that grows has room for more than it holds, and a run appends to it in place ([`Op::Append`](super::Op::Append)):
+//! what it held is neither copied nor moved. One that is given back as it came, or is an input alone, runs only read: the caller
+//! sets it, such as to the keys that an encoder made.
 //!
 //! In the graph, states are the last inputs and the last outputs, in the same order. The importer finds and makes them.
 
@@ -38,8 +38,8 @@ impl State {
     }
 }
 
-/// A tensor `[before.., size, behind..]` that lies as `[before.., ceil(size / width), behind.., width]`: as [`Op::Pack`] lays out
-/// the right-hand side of a product whose columns are along the axis.
+/// A tensor `[before.., size, behind..]` that lies as `[before.., ceil(size / width), behind.., width]`: as
+/// [`Op::Pack`](super::Op::Pack) lays out the right-hand side of a product whose columns are along the axis.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Panels {
     pub axis: usize,

@@ -1,6 +1,6 @@
 //! The vector IR: what kernels are between the loop IR and machine code.
 //!
-//! A function prints ([`print`]), is read ([`parse`]), verified ([`verify`]) and interpreted ([`interp`]), so that what goes
+//! A function prints ([`mod@print`]), is read ([`parse`]), verified ([`verify`]) and interpreted ([`interp`]), so that what goes
 //! wrong between loops and bytes shows on its own level. [`op`] says what each operation is, [`isa`] what each machine has.
 
 pub mod interp;

@@ -54,9 +54,9 @@ pub struct Options {
     pub profile: bool,
     /// Inform callers that trace their runs.
     pub trace: bool,
-    /// See [`onnxc::Options::unwind`].
+    /// See `onnxc::Options::unwind`.
     pub unwind: bool,
-    /// See [`onnxc::Options::listing`].
+    /// See `onnxc::Options::listing`.
     pub listing: Option<Listing>,
     /// How the model is compiled, as far as the layout of weights that are apart depends on it: lines of a text.
     pub settings: String,

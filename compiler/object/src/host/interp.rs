@@ -1,5 +1,5 @@
 //! Runs host programs, every access to memory checked: the oracle between a schedule and machine code. A run that is
-//! right here and wrong in machine code was written wrongly by `codegen::emit`; one that is wrong here was lowered
+//! right here and wrong in machine code was written wrongly by [`emit`](crate::emit); one that is wrong here was lowered
 //! wrongly. [`model`] runs whole models; kernels are somebody else's.
 
 mod calls;

@@ -1,8 +1,8 @@
 //! The host program: an IR for everything that a model does outside of its kernels, between schedule and machine code.
 //!
 //! [`lower`] makes it of a schedule: sizes and checks, blocks that a run allocates and gives back, calls of kernels, loops
-//! and choices, the entry points of the C ABI. A program prints ([`print`]), is read ([`parse`]), verified ([`verify`])
-//! and interpreted ([`interp`]); `codegen::emit` writes it as Cranelift IR.
+//! and choices, the entry points of the C ABI. A program prints ([`mod@print`]), is read ([`parse`]), verified ([`verify`])
+//! and interpreted ([`interp`]); [`emit`](crate::emit) writes it as Cranelift IR.
 
 pub mod abi;
 pub mod block;

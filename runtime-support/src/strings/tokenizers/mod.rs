@@ -206,8 +206,8 @@ impl State {
     }
 }
 
-/// Words and pieces of words, as BERT's models have them: `numbers` [n], `tables` [table_bytes], which the compiler makes, `out` [size],
-/// the result that `what` asks for.
+/// Words and pieces of words, as BERT's models have them: `numbers` `[n]`, `tables` `[table_bytes]`, which the compiler makes,
+/// `out` `[size]`, the result that `what` asks for.
 ///
 /// # Safety
 /// All pointers are as the module of these functions describes; likewise below.
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn onnxc_strings_bpe_texts(
     })())
 }
 
-/// Texts of tokens that BERT's models give: `spans` [k, 2], from and to in `tokens` [n], `tables` [table_bytes], `out` [k].
+/// Texts of tokens that BERT's models give: `spans` `[k, 2]`, from and to in `tokens` `[n]`, `tables` `[table_bytes]`, `out` `[k]`.
 /// `BAD_TEXT` for a span that is not within the tokens.
 ///
 /// # Safety

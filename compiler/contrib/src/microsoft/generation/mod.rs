@@ -3,7 +3,7 @@
 //!
 //! The bodies are those that ONNX Runtime's tools write: `input_ids`, `position_ids` and `attention_mask`, caches of all layers,
 //! to `logits` and caches; or an encoder that also starts the decoder, and a decoder with caches of self-attention and of
-//! cross-attention. The meaning of an input follows from its name, see [`bodies`].
+//! cross-attention. The meaning of an input follows from its name, see `bodies.rs`.
 
 mod beams;
 mod bodies;
