@@ -241,7 +241,9 @@ impl Case {
             match (checks, at) {
                 (Checks::None, _) => Ok(model.run(inputs, shapes)?),
                 (Checks::Abi, 0) => Ok(abi::check(model, inputs, shapes)?.outputs),
-                (Checks::Bounds | Checks::Abi, _) => Ok(model.run_guarded(inputs, shapes, &Call::default())?),
+                (Checks::Bounds | Checks::Abi, _) => {
+                    Ok(model.run_guarded(inputs, shapes, &Call::default())?)
+                }
             }
         })
     }
