@@ -484,7 +484,7 @@ class Cache(WithCache):
         self.start(sums(3))
         size = cache.entries()[0].bytes
         os.environ["ONNXC_CACHE_BYTES"] = str(3 * size + size // 2)
-        options = [{"opt_level": level} for level in (0, 1, 2)]
+        options = [{"opt_level": level} for level in (0, 1, "s")]
         for at, one in enumerate([{}, *options[:2]]):
             self.start(**one)
             for entry in cache.entries():
