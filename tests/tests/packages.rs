@@ -477,9 +477,9 @@ fn onnx_backend_tests() {
     );
     let count = suite::cases().unwrap().len();
     assert!(outcomes.len() >= count / (parts / threads), "{} tests of {count} ran", outcomes.len());
-    if all {
-        assert_eq!(outcomes.len(), count);
-        assert!(others[&RUNNERS_OWN.to_string()].contains("Unable to compare expected type"), "{others:?}");
+    assert!(!all || outcomes.len() == count, "{} tests of {count} ran", outcomes.len());
+    if let Some(line) = outcomes.get(RUNNERS_OWN) {
+        assert!(line.contains("Unable to compare expected type"), "{others:?}");
     }
     println!("{} of {} pass", outcomes.len() - others.len(), outcomes.len());
 }
