@@ -367,13 +367,10 @@ fn each_group(
 ) -> Result<Kernels> {
     let ids: Vec<GroupId> = program.groups.keys().collect();
     let counted = |group: GroupId| kernel(graph, program, group).inspect(|_| counter.count());
-    // In their order: threads that began at different layers would compile the same kernels at the same time.
-    let next = AtomicUsize::new(0);
-    let one = |_: &GroupId| {
-        let at = next.fetch_add(1, Ordering::Relaxed);
-        (at, counted(ids[at]))
-    };
-    let mut codes: Vec<(usize, Result<KernelCode>)> = ids.par_iter().map(one).collect();
+    // Taken in their order: threads that began at different layers would compile the same kernels at the same time.
+    let numbered = ids.into_iter().enumerate().par_bridge();
+    let mut codes: Vec<(usize, Result<KernelCode>)> =
+        numbered.map(|(at, group)| (at, counted(group))).collect();
     codes.sort_unstable_by_key(|code| code.0);
     let mut kernels = Kernels::default();
     for (_, code) in codes {

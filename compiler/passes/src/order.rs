@@ -53,15 +53,13 @@ fn short_sums(graph: &Graph) -> Result<HashMap<ValueId, Option<Short>>> {
     let all: BTreeSet<ValueId> = graph.order.iter().filter_map(|&id| panels(graph, id)).collect();
     let all: Vec<ValueId> = all.into_iter().collect();
     let bytes = |value: &ValueId| graph.ty(*value).bytes().as_const().map_or(u64::MAX, |bytes| bytes as u64);
-    let (mut rest, mut found) = (&all[..], HashMap::new());
-    while !rest.is_empty() {
-        let (batch, later) = rest.split_at(interp::side_by_side(rest.iter().map(bytes)));
+    let mut found = HashMap::new();
+    for batch in interp::side_by_side(&all, bytes) {
         let short: Vec<Result<Option<Short>>> =
             batch.par_iter().map(|&panels| Short::of(graph, panels)).collect();
         for (&panels, short) in batch.iter().zip(short) {
             found.insert(panels, short?);
         }
-        rest = later;
     }
     Ok(found)
 }

@@ -158,14 +158,19 @@ fn iota(shape: &[usize], axis: usize) -> Result<Tensor> {
 /// Bytes of constants that are evaluated side by side, unless one alone has more.
 const TOGETHER: u64 = 16 << 20;
 
-/// How many of the first of these constants may be evaluated side by side, by their bytes: at least one.
-pub fn side_by_side(sizes: impl Iterator<Item = u64>) -> usize {
-    let mut together = 0u64;
-    let fits = |bytes: &u64| {
-        together = together.saturating_add(*bytes);
-        together <= TOGETHER
-    };
-    sizes.take_while(fits).count().max(1)
+/// Runs of constants that may be evaluated side by side, by their bytes, in order.
+pub fn side_by_side<T>(mut all: &[T], bytes: impl Fn(&T) -> u64) -> impl Iterator<Item = &[T]> {
+    std::iter::from_fn(move || {
+        let mut together = 0u64;
+        let fits = |one: &&T| {
+            together = together.saturating_add(bytes(one));
+            together <= TOGETHER
+        };
+        let count = all.iter().take_while(fits).count().max(1);
+        let (first, rest) = all.split_at_checked(count)?;
+        all = rest;
+        Some(first)
+    })
 }
 
 /// The data of a constant value, computed now if it is deferred. Intermediate results live only until

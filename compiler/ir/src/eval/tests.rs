@@ -786,10 +786,13 @@ fn elements_are_where_their_sources_say() {
 /// Constants are evaluated side by side as far as their bytes stay few, and a large one by itself.
 #[test]
 fn few_bytes_are_evaluated_at_once() {
-    let count = |sizes: &[u64]| side_by_side(sizes.iter().copied());
+    let count = |sizes: &[u64]| side_by_side(sizes, |&bytes| bytes).next().unwrap().len();
     assert_eq!(count(&[TOGETHER / 2, TOGETHER / 2, 1]), 2);
     assert_eq!(count(&[TOGETHER + 1, 1, 1]), 1);
     assert_eq!(count(&[1, TOGETHER, 1]), 1);
     assert_eq!(count(&[u64::MAX, u64::MAX]), 1);
     assert_eq!(count(&[0, 0, 5]), 3);
+    let runs: Vec<&[u64]> = side_by_side(&[1, TOGETHER, 1, 2], |&bytes| bytes).collect();
+    assert_eq!(runs, [&[1][..], &[TOGETHER], &[1, 2]]);
+    assert_eq!(side_by_side(&[0u64; 0], |&bytes| bytes).count(), 0);
 }

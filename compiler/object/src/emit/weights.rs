@@ -134,9 +134,7 @@ fn evaluated<'a>(
 ) -> Result<()> {
     let all: Vec<(&Graph, &Weight)> =
         parts.flat_map(|(graph, weights)| weights.iter().map(move |weight| (graph, weight))).collect();
-    let mut rest = &all[..];
-    while !rest.is_empty() {
-        let (batch, later) = rest.split_at(interp::side_by_side(rest.iter().map(|(_, weight)| weight.bytes)));
+    for batch in interp::side_by_side(&all, |(_, weight)| weight.bytes) {
         let data: Vec<Result<Data>> =
             batch.par_iter().map(|(graph, weight)| Contents::data(graph, weight)).collect();
         for ((_, weight), data) in batch.iter().zip(data) {
@@ -147,7 +145,6 @@ fn evaluated<'a>(
             }
             visit(weight, data)?;
         }
-        rest = later;
     }
     Ok(())
 }
