@@ -559,41 +559,50 @@ impl Findings {
     }
 }
 
+/// What is wrong with one row, and whether it was lowered over symbolic shapes.
+fn probed(row: &'static OpDef) -> (Vec<String>, bool) {
+    let mut dice = Dice(row.since as u64);
+    let mut findings = Findings::default();
+    for _ in 0..DRAWN {
+        let node = Node::drawn(row, &mut dice);
+        let shapes = node.shapes(&mut dice);
+        if let Some((at, _)) = node.on(&shapes, false, |cx| Ok(broken(cx))).1.unwrap() {
+            findings.broken.insert(at);
+            continue;
+        }
+        findings.valid += 1;
+        findings.probe(&node, &shapes);
+        let all = findings.broken.len() == row.shapes.len();
+        if findings.problems.len() > 2 || findings.valid >= ENOUGH && all || findings.valid >= 10 * ENOUGH {
+            break;
+        }
+    }
+    let mut problems = Vec::new();
+    let mut problem = |text: &str| problems.push(format!("{}-{}: {text}", row.name, row.since));
+    if findings.valid == 0 {
+        problem("no shapes that agree were drawn");
+    }
+    let holds_always = |at: usize| only_names(row.shapes, at) || row.shapes[at].ends_with("| [..]");
+    let unbroken = (0..row.shapes.len()).filter(|&at| !findings.broken.contains(&at) && !holds_always(at));
+    unbroken.for_each(|at| problem(&format!("nothing breaks `{}`", row.shapes[at])));
+    findings.problems.iter().for_each(|text| problem(text));
+    (problems, findings.lowered > 0)
+}
+
 /// Every agreement of every row is enforced; gives the number of rows that were lowered over symbolic shapes.
 pub fn assert_enforced(rows: impl Iterator<Item = &'static OpDef>) -> usize {
-    let mut lowered_rows = 0;
-    let mut problems = Vec::new();
-    for row in rows.filter(|row| !row.shapes.is_empty()) {
-        let mut dice = Dice(row.since as u64);
-        let mut findings = Findings::default();
-        for _ in 0..DRAWN {
-            let node = Node::drawn(row, &mut dice);
-            let shapes = node.shapes(&mut dice);
-            if let Some((at, _)) = node.on(&shapes, false, |cx| Ok(broken(cx))).1.unwrap() {
-                findings.broken.insert(at);
-                continue;
-            }
-            findings.valid += 1;
-            findings.probe(&node, &shapes);
-            let all = findings.broken.len() == row.shapes.len();
-            if findings.problems.len() > 2 || findings.valid >= ENOUGH && all || findings.valid >= 10 * ENOUGH
-            {
-                break;
-            }
-        }
-        let mut problem = |text: &str| problems.push(format!("{}-{}: {text}", row.name, row.since));
-        if findings.valid == 0 {
-            problem("no shapes that agree were drawn");
-        }
-        let holds_always = |at: usize| only_names(row.shapes, at) || row.shapes[at].ends_with("| [..]");
-        let unbroken =
-            (0..row.shapes.len()).filter(|&at| !findings.broken.contains(&at) && !holds_always(at));
-        unbroken.for_each(|at| problem(&format!("nothing breaks `{}`", row.shapes[at])));
-        findings.problems.iter().for_each(|text| problem(text));
-        lowered_rows += usize::from(findings.lowered > 0);
-    }
+    let rows: Vec<_> = rows.filter(|row| !row.shapes.is_empty()).collect();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let probed_by =
+        |thread| rows.iter().skip(thread).step_by(threads).map(|row| probed(row)).collect::<Vec<_>>();
+    let found: Vec<_> = std::thread::scope(|scope| {
+        let probed_by = &probed_by;
+        let threads: Vec<_> = (0..threads).map(|thread| scope.spawn(move || probed_by(thread))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("rows are probed")).collect()
+    });
+    let problems: Vec<_> = found.iter().flat_map(|(problems, _)| problems).map(String::as_str).collect();
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
-    lowered_rows
+    found.iter().filter(|(_, lowered)| *lowered).count()
 }
 
 /// Operators that take more than one input and state nothing of their shapes.

@@ -397,48 +397,54 @@ fn convolutions() {
         ([1, 4, 6, 8], [1, 1], [1, 2], [1, 1]),
         ([1, 3, 8, 8], [1, 5], [1, 1], [1, 1]),
     ];
-    for (shape, kernel, strides, dilations) in cases {
-        let windows = |b: &mut Builder<'_>, x: ValueId| {
-            let [kernel, strides, dilations] = [kernel, strides, dilations].map(|list| list.to_vec());
-            b.emit1(Op::Window { first: 1, kernel, strides, dilations }, &[x])
-        };
-        let name = format!("{shape:?}, kernel {kernel:?}, strides {strides:?}, dilations {dilations:?}");
-        let weights = [kernel[0], kernel[1], shape[3], 3];
-        check(&format!("{name}, whole"), &[&shape, &weights], &|b, x| {
+    std::thread::scope(|scope| {
+        for (shape, kernel, strides, dilations) in cases {
+            scope.spawn(move || convolutions_of(shape, kernel, strides, dilations));
+        }
+    });
+}
+
+fn convolutions_of(shape: [usize; 4], kernel: [usize; 2], strides: [usize; 2], dilations: [usize; 2]) {
+    let windows = |b: &mut Builder<'_>, x: ValueId| {
+        let [kernel, strides, dilations] = [kernel, strides, dilations].map(|list| list.to_vec());
+        b.emit1(Op::Window { first: 1, kernel, strides, dilations }, &[x])
+    };
+    let name = format!("{shape:?}, kernel {kernel:?}, strides {strides:?}, dilations {dilations:?}");
+    let weights = [kernel[0], kernel[1], shape[3], 3];
+    check(&format!("{name}, whole"), &[&shape, &weights], &|b, x| {
+        let windows = windows(b, x[0])?;
+        let op = Op::Contract { batch: 0, m: 3, k: 3, rhs: RhsLayout::Plain };
+        let y = b.emit1(op, &[windows, x[1]])?;
+        b.binary(BinaryFn::Mul, y, y)
+    });
+    let padded = |b: &mut Builder<'_>, x: ValueId| {
+        let fill = b.scalar(DType::F64, 0.0);
+        let [lo, hi] =
+            [[0, 1, 2, 0], [0, 2, 0, 0]].map(|list| list.map(|size: i64| Dim::from(size)).to_vec());
+        b.pad(x, fill, lo, hi)
+    };
+    check(&format!("{name}, padded"), &[&shape, &weights], &|b, x| {
+        let images = padded(b, x[0])?;
+        let windows = windows(b, images)?;
+        let op = Op::Contract { batch: 0, m: 3, k: 3, rhs: RhsLayout::Plain };
+        let y = b.emit1(op, &[windows, x[1]])?;
+        b.binary(BinaryFn::Mul, y, y)
+    });
+    check(&format!("{name}, padded, by channel"), &[&shape, &weights[..3]], &|b, x| {
+        let images = padded(b, x[0])?;
+        let windows = windows(b, images)?;
+        let products = b.binary(BinaryFn::Mul, windows, x[1])?;
+        let y = b.reduce(ReduceFn::Sum, products, &[3, 4])?;
+        b.binary(BinaryFn::Mul, y, y)
+    });
+    for exchanged in [false, true] {
+        check(&format!("{name}, by channel"), &[&shape, &weights[..3]], &|b, x| {
             let windows = windows(b, x[0])?;
-            let op = Op::Contract { batch: 0, m: 3, k: 3, rhs: RhsLayout::Plain };
-            let y = b.emit1(op, &[windows, x[1]])?;
-            b.binary(BinaryFn::Mul, y, y)
-        });
-        let padded = |b: &mut Builder<'_>, x: ValueId| {
-            let fill = b.scalar(DType::F64, 0.0);
-            let [lo, hi] =
-                [[0, 1, 2, 0], [0, 2, 0, 0]].map(|list| list.map(|size: i64| Dim::from(size)).to_vec());
-            b.pad(x, fill, lo, hi)
-        };
-        check(&format!("{name}, padded"), &[&shape, &weights], &|b, x| {
-            let images = padded(b, x[0])?;
-            let windows = windows(b, images)?;
-            let op = Op::Contract { batch: 0, m: 3, k: 3, rhs: RhsLayout::Plain };
-            let y = b.emit1(op, &[windows, x[1]])?;
-            b.binary(BinaryFn::Mul, y, y)
-        });
-        check(&format!("{name}, padded, by channel"), &[&shape, &weights[..3]], &|b, x| {
-            let images = padded(b, x[0])?;
-            let windows = windows(b, images)?;
-            let products = b.binary(BinaryFn::Mul, windows, x[1])?;
+            let [l, r] = if exchanged { [x[1], windows] } else { [windows, x[1]] };
+            let products = b.binary(BinaryFn::Mul, l, r)?;
             let y = b.reduce(ReduceFn::Sum, products, &[3, 4])?;
             b.binary(BinaryFn::Mul, y, y)
         });
-        for exchanged in [false, true] {
-            check(&format!("{name}, by channel"), &[&shape, &weights[..3]], &|b, x| {
-                let windows = windows(b, x[0])?;
-                let [l, r] = if exchanged { [x[1], windows] } else { [windows, x[1]] };
-                let products = b.binary(BinaryFn::Mul, l, r)?;
-                let y = b.reduce(ReduceFn::Sum, products, &[3, 4])?;
-                b.binary(BinaryFn::Mul, y, y)
-            });
-        }
     }
 }
 
