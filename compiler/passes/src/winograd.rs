@@ -149,6 +149,23 @@ impl Arithmetic {
     const FLOATS: Arithmetic = Arithmetic { bytes: 4.0, rate: 1.0, memory_byte: 0.0 };
 }
 
+/// Height and width of a result that only the run knows, in costs: that of the middle layers of a network for images of 640 by 640, or
+/// of the first ones for thumbnails. From 16 on costs in proportion to it decide, so that more or less of it changes little.
+const TYPICAL_SIZE: usize = 64;
+/// Images of a batch that only the run knows: one shows what weights from memory cost.
+const TYPICAL_IMAGES: usize = 1;
+
+/// A size, as costs take it; `None` if it is none.
+fn typical(dim: &Dim) -> Option<usize> {
+    dim.as_const().map_or(Some(TYPICAL_SIZE), |size| usize::try_from(size).ok())
+}
+
+/// What whole tiles cover that so many results are cut from.
+fn covered(results: &Dim, tile: usize) -> Dim {
+    let tile = Dim::from(tile);
+    results.ceil_div(&tile).unwrap_or(Dim::ZERO) * tile
+}
+
 /// The error of the transformed form, relative to that of the direct sum, that is given up for speed, at most. With tiles of 4, weights
 /// drawn alike for all taps have 2 to 5, kernels whose weights lie in a corner, or are all alike, up to 6.7.
 const MOST_ERROR: f64 = 5.5;
@@ -162,10 +179,11 @@ struct Conv {
     dtype: DType,
     x: ValueId,
     weights: ValueId,
+    /// Of the result, where it is known, else as costs take it.
     images: usize,
     /// Of the result.
-    height: usize,
-    width: usize,
+    height: Dim,
+    width: Dim,
     channels: usize,
     filters: usize,
 }
@@ -188,20 +206,26 @@ impl Conv {
         if !simple || !graph.is_constant(inputs[1]) {
             return None;
         }
-        let shape = graph.ty(outputs[0]).static_shape()?;
+        let [images, height, width, filters] = &graph.ty(outputs[0]).shape[..] else { return None };
         let channels = graph.ty(window.inputs[0]).shape[3].as_const()?;
-        let [images, height, width, filters] = shape[..] else { return None };
+        let filters = usize::try_from(filters.as_const()?).ok()?;
         let channels = usize::try_from(channels).ok()?;
-        let parts = [images, height, width, channels, filters];
-        // The product of all parts, with room for the squares and bytes, must fit a usize.
+        // Whole tiles are sizes that can be computed with.
+        let is_covered = |dim: &Dim| tiles().all(|tile| !covered(dim, tile).is_overgrown());
+        if !is_covered(height) || !is_covered(width) {
+            return None;
+        }
+        let images = images.as_const().map_or(Some(TYPICAL_IMAGES), |images| usize::try_from(images).ok())?;
+        let parts = [images, typical(height)?, typical(width)?, channels, filters];
+        // The product of all parts, with room for the squares and bytes, must fit a usize; the run checks what is open.
         let size = parts.iter().try_fold(256usize, |size, &part| size.checked_mul(part))?;
         (size > 0 && size < 1 << 50).then_some(Conv {
             dtype: graph.ty(inputs[0]).dtype,
             x: window.inputs[0],
             weights: inputs[1],
             images,
-            height,
-            width,
+            height: height.clone(),
+            width: width.clone(),
             channels,
             filters,
         })
@@ -267,7 +291,8 @@ impl Conv {
 
     /// Cost of the direct form.
     fn direct(&self, arithmetic: Arithmetic) -> f64 {
-        let rows = (self.images * self.height * self.width) as f64;
+        let [height, width] = self.typical();
+        let rows = (self.images * height * width) as f64;
         self.products(arithmetic, 1.0, rows, (KERNEL * KERNEL * self.channels) as f64)
     }
 
@@ -278,8 +303,13 @@ impl Conv {
         steps.max(arithmetic.memory_byte * arithmetic.bytes * count * inner * filters)
     }
 
+    /// Height and width, as costs take them.
+    fn typical(&self) -> [usize; 2] {
+        [&self.height, &self.width].map(|dim| typical(dim).unwrap_or(TYPICAL_SIZE))
+    }
+
     fn cost(&self, tile: usize, arithmetic: Arithmetic) -> f64 {
-        let (th, tw) = (self.height.div_ceil(tile), self.width.div_ceil(tile));
+        let [th, tw] = self.typical().map(|size| size.div_ceil(tile));
         let squares = ((tile + KERNEL - 1) * (tile + KERNEL - 1)) as f64;
         let count = (self.images * th * tw) as f64;
         let (channels, filters) = (self.channels as f64, self.filters as f64);
@@ -289,24 +319,24 @@ impl Conv {
 
     /// The sums of `x`, whose transform is of the type of the weights', in tiles.
     fn transformed(&self, b: &mut Builder<'_>, tile: usize, x: ValueId, dtype: DType) -> Result<ValueId> {
-        let (th, tw) = (self.height.div_ceil(tile), self.width.div_ceil(tile));
-        let x = self.whole_tiles(b, x, [th * tile, tw * tile])?;
+        let x = self.whole_tiles(b, x, [covered(&self.height, tile), covered(&self.width, tile)])?;
         let input = b.emit1(Op::WinogradInput { tile }, &[x])?;
         let input = b.transpose(input, &[3, 0, 1, 2, 4])?;
         let weights = self.filters(b, tile, dtype)?;
         let op = Op::Contract { batch: 1, m: 3, k: 1, rhs: RhsLayout::Plain };
         let products = b.emit1(op, &[input, weights])?;
-        b.emit1(Op::WinogradOutput { tile, height: self.height, width: self.width }, &[products])
+        let (height, width) = (self.height.clone(), self.width.clone());
+        b.emit1(Op::WinogradOutput { tile, height, width }, &[products])
     }
 
     /// The padded input with more behind it, as far as the tiles reach that the result is cut from: zeros in place of floats, so
     /// that nothing is NaN which has no part in a result, and any integers.
-    fn whole_tiles(&self, b: &mut Builder<'_>, mut x: ValueId, results: [usize; 2]) -> Result<ValueId> {
+    fn whole_tiles(&self, b: &mut Builder<'_>, mut x: ValueId, results: [Dim; 2]) -> Result<ValueId> {
         let dtype = b.dtype(x);
         let more: Vec<Dim> = results
             .iter()
             .zip(&b.ty(x).shape[1..3])
-            .map(|(&results, have)| Dim::from(results + KERNEL - 1) - have.clone())
+            .map(|(results, have)| results.clone() + Dim::from(KERNEL - 1) - have.clone())
             .collect();
         if more.iter().all(|dim| *dim == Dim::ZERO) {
             return Ok(x);
@@ -317,9 +347,12 @@ impl Conv {
         if let Some(Node { op: Op::Pad { lo: before, hi: after }, inputs, .. }) = producer(b.graph, x)
             && (!dtype.is_float() || is_zero(b.graph, inputs[1]))
         {
-            lo = before.clone();
-            hi = hi.into_iter().zip(after).map(|(more, after)| more + after.clone()).collect();
-            (x, fill) = (inputs[0], inputs[1]);
+            let both: Vec<Dim> =
+                hi.iter().zip(after).map(|(more, after)| more.clone() + after.clone()).collect();
+            if !both.iter().any(Dim::is_overgrown) {
+                (lo, hi) = (before.clone(), both);
+                (x, fill) = (inputs[0], inputs[1]);
+            }
         }
         b.emit1(Op::Pad { lo, hi }, &[x, fill])
     }

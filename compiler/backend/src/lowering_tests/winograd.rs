@@ -1,0 +1,74 @@
+//! Minimal filtering of images whose sizes only the run knows. The emulator refuses every access outside a buffer.
+
+use super::*;
+
+/// Both transforms without products between them, another operand added to the results; batch, height and width are symbols.
+fn graph_of(tile: usize, channels: usize, dtype: DType) -> Graph {
+    let mut graph = Graph::default();
+    graph.origins.push(Origin::new("test", "Test", 0));
+    let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
+    let [batch, height, width] = [0; 3].map(|_| Dim::sym(b.fresh_symbol()));
+    let image = |height: Dim, width: Dim| vec![batch.clone(), height, width, Dim::from(channels)];
+    let two = Dim::from(2usize);
+    let sizes = image(height.clone() + two.clone(), width.clone() + two);
+    let x = b.input("x", TensorType::new(if dtype == DType::I32 { DType::U8 } else { dtype }, sizes), None);
+    let more = b.input("more", TensorType::new(dtype, image(height.clone(), width.clone())), None);
+    let rest = |size: &Dim| {
+        let by = Dim::from(tile);
+        size.ceil_div(&by).unwrap() * by - size.clone()
+    };
+    let hi = vec![Dim::ZERO, rest(&height), rest(&width), Dim::ZERO];
+    let fill = b.scalar(b.dtype(x), 0.0);
+    let x = b.pad(x, fill, vec![Dim::ZERO; 4], hi).unwrap();
+    let squares = b.emit1(Op::WinogradInput { tile }, &[x]).unwrap();
+    let squares = b.transpose(squares, &[3, 0, 1, 2, 4]).unwrap();
+    let squares = b.cast(squares, dtype).unwrap();
+    let y = b.emit1(Op::WinogradOutput { tile, height, width }, &[squares]).unwrap();
+    let y = b.binary(BinaryFn::Add, y, more).unwrap();
+    graph.outputs = vec![("y".into(), y)];
+    graph
+}
+
+/// Images and their heights and widths: each rest of a tile, and none.
+const SIZES: [(usize, usize, usize); 7] =
+    [(1, 0, 3), (1, 5, 0), (0, 2, 2), (1, 1, 17), (2, 2, 5), (1, 3, 2), (1, 17, 3)];
+
+fn check_sizes(core: &Core, execute: Execute<'_, Kernel>) {
+    let mut dice = Dice(63);
+    for (tile, channels, dtype) in [(2, 11, DType::F32), (4, 8, DType::F32), (4, 3, DType::I32)] {
+        let graph = graph_of(tile, channels, dtype);
+        for (batch, height, width) in SIZES {
+            let own = if dtype == DType::I32 { DType::U8 } else { dtype };
+            let x = dice.tensor(own, &[batch, height + 2, width + 2, channels]);
+            let more = dice.tensor(dtype, &[batch, height, width, channels]);
+            check(&graph, &[x, more], true, core, execute)
+                .unwrap_or_else(|error| panic!("tiles of {tile}, {batch} of {height} by {width}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn open_sizes() {
+    check_sizes(&fixed_target().core, &loops::interp::run);
+    check_sizes(&fixed_target().leaf().unwrap(), &loops::interp::run);
+}
+
+#[test]
+#[cfg(all(target_arch = "x86_64", unix))]
+fn open_sizes_as_leaf_kernels() {
+    let wide = Target::new(fixed_target().triple, Some("x86-64-v4")).unwrap();
+    for target in [fixed_target(), wide] {
+        let core = target.leaf().unwrap();
+        let taken = Cell::new(0);
+        check_sizes(&core, &|kernel, buffers, symbols| {
+            let code =
+                leaf::compile(kernel, core.wide.unwrap())?.unwrap_or_else(|why| panic!("{why:?}\n{kernel}"));
+            taken.set(taken.get() + 1);
+            let value = |dim: &Dim| dim.eval(&|sym| symbols(sym)).unwrap();
+            let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (value(lo), value(hi)));
+            let dims: Vec<i64> = (0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect();
+            Ok(emulate(&code, buffers, &dims, range) as u32)
+        });
+        assert!(taken.get() > 50, "{} kernels", taken.get());
+    }
+}
