@@ -160,7 +160,7 @@ fn typical(dim: &Dim) -> Option<usize> {
     dim.as_const().map_or(Some(TYPICAL_SIZE), |size| usize::try_from(size).ok())
 }
 
-/// What whole tiles cover that so many results are cut from.
+/// Results of the whole tiles from which those of a size are cut.
 fn covered(results: &Dim, tile: usize) -> Dim {
     let tile = Dim::from(tile);
     results.ceil_div(&tile).unwrap_or(Dim::ZERO) * tile

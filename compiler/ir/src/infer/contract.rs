@@ -152,7 +152,7 @@ pub(super) fn winograd_output(
     one(ty.dtype, vec![n.clone(), height.clone(), width.clone(), c.clone()])
 }
 
-/// The number of tiles that cover so many results.
+/// The number of tiles that cover a number of results.
 pub(super) fn squares_of(results: &Dim, tile: usize) -> Dim {
     results.ceil_div(&Dim::from(tile.max(1))).unwrap_or(Dim::ZERO)
 }
