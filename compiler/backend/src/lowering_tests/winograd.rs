@@ -1,6 +1,8 @@
 //! Minimal filtering of images whose sizes only the run knows. The emulator refuses every access outside a buffer.
 
 use super::*;
+#[cfg(unix)]
+use crate::codegen::testing;
 
 /// Both transforms without products between them, another operand added to the results; batch, height and width are symbols.
 fn graph_of(tile: usize, channels: usize, dtype: DType) -> Graph {
@@ -29,9 +31,19 @@ fn graph_of(tile: usize, channels: usize, dtype: DType) -> Graph {
     graph
 }
 
-/// Images and their heights and widths: each rest of a tile, and none.
-const SIZES: [(usize, usize, usize); 7] =
-    [(1, 0, 3), (1, 5, 0), (0, 2, 2), (1, 1, 17), (2, 2, 5), (1, 3, 2), (1, 17, 3)];
+/// Images and their heights and widths: none, one, and each rest of a tile in either direction.
+const SIZES: [(usize, usize, usize); 10] = [
+    (1, 0, 3),
+    (1, 5, 0),
+    (0, 2, 2),
+    (3, 1, 1),
+    (1, 1, 17),
+    (2, 2, 5),
+    (1, 3, 2),
+    (1, 4, 8),
+    (1, 7, 6),
+    (1, 17, 3),
+];
 
 fn check_sizes(core: &Core, execute: Execute<'_, Kernel>) {
     let mut dice = Dice(63);
@@ -47,10 +59,33 @@ fn check_sizes(core: &Core, execute: Execute<'_, Kernel>) {
     }
 }
 
+/// The values of a kernel's symbols, and the turns of its parallel loop.
+#[cfg(unix)]
+fn sizes(kernel: &Kernel, symbols: &dyn Fn(Sym) -> Option<i64>) -> (Vec<i64>, (i64, i64)) {
+    let value = |dim: &Dim| dim.eval(&|sym| symbols(sym)).unwrap();
+    let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (value(lo), value(hi)));
+    ((0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect(), range)
+}
+
 #[test]
 fn open_sizes() {
     check_sizes(&fixed_target().core, &loops::interp::run);
     check_sizes(&fixed_target().leaf().unwrap(), &loops::interp::run);
+}
+
+/// Every kernel is a leaf kernel; `call` runs it.
+#[cfg(unix)]
+fn check_leaf_sizes(core: &Core, call: LeafCall<'_>) {
+    let known = RefCell::new(BTreeMap::new());
+    check_sizes(core, &|kernel, buffers, symbols| {
+        let mut known = known.borrow_mut();
+        let code = known.entry(kernel.to_string()).or_insert_with_key(|text| {
+            let code = leaf::compile(kernel, core.wide.unwrap()).unwrap();
+            code.unwrap_or_else(|why| panic!("{why:?}\n{text}"))
+        });
+        let (dims, range) = sizes(kernel, symbols);
+        Ok(call(code, buffers, &dims, range) as u32)
+    });
 }
 
 #[test]
@@ -58,17 +93,35 @@ fn open_sizes() {
 fn open_sizes_as_leaf_kernels() {
     let wide = Target::new(fixed_target().triple, Some("x86-64-v4")).unwrap();
     for target in [fixed_target(), wide] {
-        let core = target.leaf().unwrap();
-        let taken = Cell::new(0);
-        check_sizes(&core, &|kernel, buffers, symbols| {
-            let code =
-                leaf::compile(kernel, core.wide.unwrap())?.unwrap_or_else(|why| panic!("{why:?}\n{kernel}"));
-            taken.set(taken.get() + 1);
-            let value = |dim: &Dim| dim.eval(&|sym| symbols(sym)).unwrap();
-            let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (value(lo), value(hi)));
-            let dims: Vec<i64> = (0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect();
-            Ok(emulate(&code, buffers, &dims, range) as u32)
+        check_leaf_sizes(&target.leaf().unwrap(), &emulate);
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn open_sizes_as_leaf_kernels_of_aarch64() {
+    let Some(runner) = onnxc_machine::testing::runner::Runner::new("max") else { return };
+    let runner = RefCell::new(runner);
+    let target = Target::parse("aarch64-unknown-linux-gnu", None).unwrap();
+    check_leaf_sizes(&target.leaf().unwrap(), &|code, buffers, dims, range| {
+        runner.borrow_mut().call(&code.bytes, buffers, dims, range)
+    });
+}
+
+/// What machines without leaf kernels run, and compiled for others.
+#[test]
+#[cfg(unix)]
+fn open_sizes_by_cranelift() {
+    for target in [testing::baseline(), testing::target()] {
+        let known = RefCell::new(BTreeMap::new());
+        check_sizes(&target.core, &|kernel, buffers, symbols| {
+            let mut known = known.borrow_mut();
+            let code = known.entry(kernel.to_string()).or_insert_with(|| {
+                testing::compile_elsewhere(kernel);
+                testing::build_at(kernel, None, &target)
+            });
+            let (dims, range) = sizes(kernel, symbols);
+            Ok(code.run(buffers, &dims, range) as u32)
         });
-        assert!(taken.get() > 50, "{} kernels", taken.get());
     }
 }
