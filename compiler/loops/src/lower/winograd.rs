@@ -286,9 +286,12 @@ impl Lowering<'_> {
     }
 }
 
-/// How many tiles results along an axis fill, and what may be left of the one behind them, with the condition for it where the run
-/// decides. Branches do not go into vectors, so there is code for each rest.
-fn cut(results: &Dim, tile: usize) -> Result<(Dim, Vec<(usize, Option<Expr>)>)> {
+/// Results in a tile that is cut, and the condition for it where the run decides.
+type Rest = (usize, Option<Expr>);
+
+/// How many tiles results along an axis fill, and what may be left of the one behind them. Branches do not go into vectors, so there is
+/// code for each rest.
+fn cut(results: &Dim, tile: usize) -> Result<(Dim, Vec<Rest>)> {
     let by = Dim::from(tile);
     let (Some(whole), Some(rest)) = (results.floor_div(&by), results.modulo(&by)) else {
         return internal(format!("tiles of {tile}"));
