@@ -121,7 +121,7 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Types {
         Op::Dequantize { bits, .. } => contract::dequantize(inputs, *bits),
         Op::WinogradInput { tile } => contract::winograd_input(op, inputs, *tile),
         Op::WinogradOutput { tile, height, width } => {
-            contract::winograd_output(op, inputs, *tile, (*height, *width))
+            contract::winograd_output(op, inputs, *tile, [height, width])
         }
         Op::Reshape { shape } => movement::reshape(op, inputs, shape),
         Op::Transpose { perm } => movement::transpose(op, inputs, perm),

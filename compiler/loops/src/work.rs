@@ -113,12 +113,16 @@ fn extent(lo: &Index, hi: &Index, step: i64, symbols: i64) -> f64 {
     }
 }
 
-/// Extent of a loop over one of several equal parts of a range: from `floor(i * n / parts)` to the same for `i + 1`.
+/// Extent of a loop over one of several equal parts of a range: from `floor(i * n / parts)` to the same for `i + 1`. Where there are
+/// fewer elements than parts, the first of these is 0.
 fn part(lo: &Index, hi: &Index, symbols: i64) -> Option<f64> {
-    let [(Term::FloorDiv(from, by), _)] = lo.terms.as_slice() else { return None };
-    let [(Term::FloorDiv(to, _), _)] = hi.terms.as_slice() else { return None };
-    let all = size_of(&(to.constant.clone() - from.constant.clone()), symbols);
-    let parts = size_of(by, symbols);
+    let [(Term::FloorDiv(to, by), _)] = hi.terms.as_slice() else { return None };
+    let all = match lo.terms.as_slice() {
+        [(Term::FloorDiv(from, _), _)] => to.constant.clone() - from.constant.clone(),
+        [] if matches!(to.terms.as_slice(), [(_, each)] if *each == to.constant) => to.constant.clone(),
+        _ => return None,
+    };
+    let (all, parts) = (size_of(&all, symbols), size_of(by, symbols));
     (parts > 0).then(|| all as f64 / parts as f64)
 }
 
@@ -205,14 +209,11 @@ mod tests {
         }
     }
 
-    /// Rows with less than one per part, at typical sizes, are as much work as undivided ones.
-    #[test]
-    fn parts_of_few_rows_are_work() {
-        let rows = Dim::sym(onnxc_ir::graph::Sym::from_u32(0));
-        let whole = fill_rows(rows.clone());
+    /// The rows of [`fill_rows`] in equal parts, for one thread each.
+    fn fill_in_parts(rows: &Dim, parts: i64) -> Kernel {
         let mut parted = fill_rows(rows.clone());
-        let (part, parts) = (parted.loop_var("part"), Dim::from(4 * TYPICAL));
-        let end = |number: Index| number.scale(&rows).floor_div(&parts, &|_| Some(parts.clone()));
+        let (part, parts) = (parted.loop_var("part"), Dim::from(parts));
+        let end = |number: Index| number.scale(rows).floor_div(&parts, &|_| Some(parts.clone()));
         let (from, to) = (end(Index::var(part)), end(Index::var(part).add(&Index::int(1))));
         let Some(Stmt::For { lo, hi, kind, .. }) = parted.body.first_mut() else {
             panic!("a loop over rows")
@@ -220,6 +221,25 @@ mod tests {
         (*lo, *hi, *kind) = (from, to, LoopKind::Serial);
         let (lo, hi, body) = (Index::zero(), Index::dim(parts.clone()), std::mem::take(&mut parted.body));
         parted.body = vec![Stmt::For { var: part, lo, hi, step: 1, kind: LoopKind::Parallel, body }];
-        assert_eq!(worth_threads(&parted), worth_threads(&whole));
+        parted
+    }
+
+    /// Rows with less than one per part, at typical sizes, are as much work as undivided ones.
+    #[test]
+    fn parts_of_few_rows_are_work() {
+        let rows = Dim::sym(onnxc_ir::graph::Sym::from_u32(0));
+        let parted = fill_in_parts(&rows, 4 * TYPICAL);
+        assert_eq!(worth_threads(&parted), worth_threads(&fill_rows(rows)));
+    }
+
+    /// The rest of an even number is one row for all parts, not one for each.
+    #[test]
+    fn parts_of_a_rest_are_little_work() {
+        let (rows, two) = (Dim::sym(onnxc_ir::graph::Sym::from_u32(0)), Dim::from(2i64));
+        let rest = rows.clone() - rows.floor_div(&two).unwrap() * two;
+        let parted = fill_in_parts(&rest, 12);
+        let Stmt::For { body, .. } = &parted.body[0] else { panic!("a loop over parts") };
+        assert!(matches!(&body[..], [Stmt::For { lo, .. }] if lo.as_int() == Some(0)), "{parted}");
+        assert_eq!(worth_threads(&parted), Threads::Never);
     }
 }

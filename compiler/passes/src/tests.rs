@@ -612,3 +612,73 @@ fn convolutions_by_minimal_filtering() -> Result<()> {
     }
     Ok(())
 }
+
+/// A convolution of an image whose batch, height and width only the run knows.
+fn open_conv(channels: usize, strides: usize, dilations: usize) -> Result<Graph> {
+    let mut net = Net::new();
+    let [batch, height, width] = [0; 3].map(|_| Dim::sym(net.b().fresh_symbol()));
+    let shape = vec![batch, height, width, Dim::from(channels)];
+    let x = net.b().input("x", TensorType::new(DType::F32, shape), None);
+    let (fill, pad) = (net.b().scalar(DType::F32, 0.0), Dim::from(dilations));
+    let border = vec![Dim::ZERO, pad.clone(), pad, Dim::ZERO];
+    let x = net.b().pad(x, fill, border.clone(), border)?;
+    let (strides, dilations) = (vec![strides; 2], vec![dilations; 2]);
+    let x = net.b().emit1(Op::Window { first: 1, kernel: vec![3; 2], strides, dilations }, &[x])?;
+    let weights = net.weights(&[3, 3, channels, channels]);
+    let y = net.b().emit1(Op::Contract { batch: 0, m: 3, k: 3, rhs: RhsLayout::Plain }, &[x, weights])?;
+    let y = net.relu(y)?;
+    net.graph.outputs = vec![("y".into(), y)];
+    Ok(net.graph)
+}
+
+#[test]
+fn open_convolutions_by_minimal_filtering() -> Result<()> {
+    for (channels, strides, dilations, wanted) in [(16, 1, 1, 1), (16, 2, 1, 0), (16, 1, 2, 0), (2, 1, 1, 0)]
+    {
+        let graph = open_conv(channels, strides, dilations)?;
+        let mut optimised = graph.clone();
+        run_all(&mut optimised, &Options::default(), &mut |_, _, _| {})?;
+        let what = format!("{channels} channels, strides of {strides}, dilations of {dilations}");
+        assert_eq!(count(&optimised, "winograd_output"), wanted, "{what}");
+        let mut noise = Noise(3);
+        for batch in [0, 1, 2] {
+            for [height, width] in [[0, 3], [1, 1], [2, 5], [3, 2], [5, 0], [17, 3], [5, 17]] {
+                let x = noise.tensor(&[batch, height, width, channels]);
+                let wanted = interp::run(&graph, std::slice::from_ref(&x))?;
+                let found = interp::run(&optimised, &[x])?;
+                assert_eq!(wanted[0].shape, found[0].shape, "{what}");
+                assert_close(&wanted[0], &found[0]);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Without a border an image of one row has no results, and is refused as before.
+#[test]
+fn open_convolutions_refuse_what_is_too_small() -> Result<()> {
+    let mut net = Net::new();
+    let [height, width] = [0; 2].map(|_| Dim::sym(net.b().fresh_symbol()));
+    let x = net.b().input(
+        "x",
+        TensorType::new(DType::F32, vec![Dim::ONE, height, width, Dim::from(16usize)]),
+        None,
+    );
+    let (strides, dilations) = (vec![1; 2], vec![1; 2]);
+    let x = net.b().emit1(Op::Window { first: 1, kernel: vec![3; 2], strides, dilations }, &[x])?;
+    let weights = net.weights(&[3, 3, 16, 16]);
+    let y = net.b().emit1(Op::Contract { batch: 0, m: 3, k: 3, rhs: RhsLayout::Plain }, &[x, weights])?;
+    net.graph.outputs = vec![("y".into(), y)];
+    let plain = net.graph.clone();
+    run_all(&mut net.graph, &Options::default(), &mut |_, _, _| {})?;
+    assert_eq!(count(&net.graph, "winograd_output"), 1);
+    for (size, fits) in [([1, 1], false), ([0, 0], false), ([2, 2], true), ([3, 9], true), ([7, 3], true)] {
+        let x = Noise(5).tensor(&[1, size[0], size[1], 16]);
+        let results = [&plain, &net.graph].map(|graph| interp::run(graph, std::slice::from_ref(&x)));
+        assert_eq!(results.each_ref().map(|found| found.is_ok()), [fits; 2], "{size:?}");
+        if let [Ok(wanted), Ok(found)] = results {
+            assert_close(&wanted[0], &found[0]);
+        }
+    }
+    Ok(())
+}

@@ -52,6 +52,8 @@ pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
 /// Bytes of a contraction's code for all levels of x86-64, with that of the nodes around it: 8,000 of the networks of 50 convolutions,
 /// 14,000 of squeezenet.
 const CODE: f64 = 12e3;
+/// The same of one whose result has sizes that only the run knows: 23,000 of deeplab, 55,000 of yolov8n.
+const OPEN_CODE: f64 = 24e3;
 
 /// The tiles of convolutions of floats whose transformed weights add up to at most `shares` bytes for each byte of the model's weights, of
 /// f32 and of narrower ones, and what code leaves of its own share: first those that save most for a byte.
@@ -64,8 +66,13 @@ fn affordable(graph: &Graph, rates: Rates, shares: [f64; 2]) -> Result<HashMap<N
         bytes += own;
         wide += if graph.ty(value).dtype == DType::F32 { own } else { 0.0 };
     }
-    let is_contraction = |id: &&NodeId| matches!(graph.nodes[**id].op, Op::Contract { .. });
-    let code = CODE * graph.order.iter().filter(is_contraction).count() as f64;
+    let is_contraction = |node: &&Node| matches!(node.op, Op::Contract { .. });
+    let code_of = |node: &Node| {
+        let is_open = node.outputs.iter().any(|&result| graph.ty(result).static_shape().is_none());
+        if is_open { OPEN_CODE } else { CODE }
+    };
+    let nodes = graph.order.iter().map(|&id| &graph.nodes[id]);
+    let code: f64 = nodes.filter(is_contraction).map(code_of).sum();
     let mut left = wide * shares[0] + (bytes - wide) * shares[1] + (bytes * FOR_CODE - code).max(0.0);
     // What each saves, and the bytes that it adds.
     let mut forms = vec![];
@@ -149,6 +156,23 @@ impl Arithmetic {
     const FLOATS: Arithmetic = Arithmetic { bytes: 4.0, rate: 1.0, memory_byte: 0.0 };
 }
 
+/// A height or width of the model's images that only the run knows, as costs take it. The layers' sizes follow from it, and show which
+/// have large maps. Costs are in proportion to a size of 16 or more: twice as much of it changes little.
+const TYPICAL_SIZE: i64 = 640;
+/// Images of a batch that only the run knows: one shows what weights from memory cost.
+const TYPICAL_IMAGES: usize = 1;
+
+/// A size, as costs take it; `None` if it is none.
+fn typical(dim: &Dim) -> Option<usize> {
+    usize::try_from(dim.eval(&|_| Some(TYPICAL_SIZE))?).ok()
+}
+
+/// Results of the whole tiles from which those of a size are cut.
+fn covered(results: &Dim, tile: usize) -> Dim {
+    let tile = Dim::from(tile);
+    results.ceil_div(&tile).unwrap_or(Dim::ZERO) * tile
+}
+
 /// The error of the transformed form, relative to that of the direct sum, that is given up for speed, at most. With tiles of 4, weights
 /// drawn alike for all taps have 2 to 5, kernels whose weights lie in a corner, or are all alike, up to 6.7.
 const MOST_ERROR: f64 = 5.5;
@@ -162,10 +186,11 @@ struct Conv {
     dtype: DType,
     x: ValueId,
     weights: ValueId,
+    /// Of the result, where it is known, else as costs take it.
     images: usize,
     /// Of the result.
-    height: usize,
-    width: usize,
+    height: Dim,
+    width: Dim,
     channels: usize,
     filters: usize,
 }
@@ -188,20 +213,26 @@ impl Conv {
         if !simple || !graph.is_constant(inputs[1]) {
             return None;
         }
-        let shape = graph.ty(outputs[0]).static_shape()?;
+        let [images, height, width, filters] = &graph.ty(outputs[0]).shape[..] else { return None };
         let channels = graph.ty(window.inputs[0]).shape[3].as_const()?;
-        let [images, height, width, filters] = shape[..] else { return None };
+        let filters = usize::try_from(filters.as_const()?).ok()?;
         let channels = usize::try_from(channels).ok()?;
-        let parts = [images, height, width, channels, filters];
-        // The product of all parts, with room for the squares and bytes, must fit a usize.
+        // Whole tiles are sizes that can be computed with.
+        let is_covered = |dim: &Dim| tiles().all(|tile| !covered(dim, tile).is_overgrown());
+        if !is_covered(height) || !is_covered(width) {
+            return None;
+        }
+        let images = images.as_const().map_or(Some(TYPICAL_IMAGES), |images| usize::try_from(images).ok())?;
+        let parts = [images, typical(height)?, typical(width)?, channels, filters];
+        // The product of all parts, with room for the squares and bytes, must fit a usize; the run checks what is open.
         let size = parts.iter().try_fold(256usize, |size, &part| size.checked_mul(part))?;
         (size > 0 && size < 1 << 50).then_some(Conv {
             dtype: graph.ty(inputs[0]).dtype,
             x: window.inputs[0],
             weights: inputs[1],
             images,
-            height,
-            width,
+            height: height.clone(),
+            width: width.clone(),
             channels,
             filters,
         })
@@ -267,7 +298,8 @@ impl Conv {
 
     /// Cost of the direct form.
     fn direct(&self, arithmetic: Arithmetic) -> f64 {
-        let rows = (self.images * self.height * self.width) as f64;
+        let [height, width] = self.typical();
+        let rows = (self.images * height * width) as f64;
         self.products(arithmetic, 1.0, rows, (KERNEL * KERNEL * self.channels) as f64)
     }
 
@@ -278,8 +310,13 @@ impl Conv {
         steps.max(arithmetic.memory_byte * arithmetic.bytes * count * inner * filters)
     }
 
+    /// Height and width, as costs take them.
+    fn typical(&self) -> [usize; 2] {
+        [&self.height, &self.width].map(|dim| typical(dim).unwrap_or(0))
+    }
+
     fn cost(&self, tile: usize, arithmetic: Arithmetic) -> f64 {
-        let (th, tw) = (self.height.div_ceil(tile), self.width.div_ceil(tile));
+        let [th, tw] = self.typical().map(|size| size.div_ceil(tile));
         let squares = ((tile + KERNEL - 1) * (tile + KERNEL - 1)) as f64;
         let count = (self.images * th * tw) as f64;
         let (channels, filters) = (self.channels as f64, self.filters as f64);
@@ -289,24 +326,24 @@ impl Conv {
 
     /// The sums of `x`, whose transform is of the type of the weights', in tiles.
     fn transformed(&self, b: &mut Builder<'_>, tile: usize, x: ValueId, dtype: DType) -> Result<ValueId> {
-        let (th, tw) = (self.height.div_ceil(tile), self.width.div_ceil(tile));
-        let x = self.whole_tiles(b, x, [th * tile, tw * tile])?;
+        let x = self.whole_tiles(b, x, [covered(&self.height, tile), covered(&self.width, tile)])?;
         let input = b.emit1(Op::WinogradInput { tile }, &[x])?;
         let input = b.transpose(input, &[3, 0, 1, 2, 4])?;
         let weights = self.filters(b, tile, dtype)?;
         let op = Op::Contract { batch: 1, m: 3, k: 1, rhs: RhsLayout::Plain };
         let products = b.emit1(op, &[input, weights])?;
-        b.emit1(Op::WinogradOutput { tile, height: self.height, width: self.width }, &[products])
+        let (height, width) = (self.height.clone(), self.width.clone());
+        b.emit1(Op::WinogradOutput { tile, height, width }, &[products])
     }
 
     /// The padded input with more behind it, as far as the tiles reach that the result is cut from: zeros in place of floats, so
     /// that nothing is NaN which has no part in a result, and any integers.
-    fn whole_tiles(&self, b: &mut Builder<'_>, mut x: ValueId, results: [usize; 2]) -> Result<ValueId> {
+    fn whole_tiles(&self, b: &mut Builder<'_>, mut x: ValueId, results: [Dim; 2]) -> Result<ValueId> {
         let dtype = b.dtype(x);
         let more: Vec<Dim> = results
             .iter()
             .zip(&b.ty(x).shape[1..3])
-            .map(|(&results, have)| Dim::from(results + KERNEL - 1) - have.clone())
+            .map(|(results, have)| results.clone() + Dim::from(KERNEL - 1) - have.clone())
             .collect();
         if more.iter().all(|dim| *dim == Dim::ZERO) {
             return Ok(x);
@@ -317,9 +354,12 @@ impl Conv {
         if let Some(Node { op: Op::Pad { lo: before, hi: after }, inputs, .. }) = producer(b.graph, x)
             && (!dtype.is_float() || is_zero(b.graph, inputs[1]))
         {
-            lo = before.clone();
-            hi = hi.into_iter().zip(after).map(|(more, after)| more + after.clone()).collect();
-            (x, fill) = (inputs[0], inputs[1]);
+            let both: Vec<Dim> =
+                hi.iter().zip(after).map(|(more, after)| more.clone() + after.clone()).collect();
+            if !both.iter().any(Dim::is_overgrown) {
+                (lo, hi) = (before.clone(), both);
+                (x, fill) = (inputs[0], inputs[1]);
+            }
         }
         b.emit1(Op::Pad { lo, hi }, &[x, fill])
     }
@@ -460,7 +500,7 @@ mod tests {
     /// A convolution beside a product, whose weights decide what the share for code leaves.
     #[test]
     fn what_code_leaves_is_spent() {
-        let tiles = |columns: usize, shares: [f64; 2]| {
+        let tiles_beside = |rows: Option<usize>, columns: usize, shares: [f64; 2]| {
             let mut graph = Graph::default();
             let origin = graph.origins.push(onnxc_ir::graph::Origin::new("test", "Test", 0));
             let mut b = Builder::new(&mut graph, origin);
@@ -470,7 +510,10 @@ mod tests {
                     shape.iter().map(|&size| Dim::from(size)).collect(),
                 )
             };
-            let (x, y) = (b.input("x", ty(&[1, 58, 58, 64]), None), b.input("y", ty(&[1, 64]), None));
+            let x = b.input("x", ty(&[1, 58, 58, 64]), None);
+            let rows = rows.map_or_else(|| Dim::sym(b.fresh_symbol()), Dim::from);
+            let y = onnxc_ir::graph::TensorType::new(DType::F32, vec![rows, Dim::from(64usize)]);
+            let y = b.input("y", y, None);
             let mut seed = 7;
             let conv = b.constant(weights([64, 64], |_, _| drawn(&mut seed)));
             let op = Op::Window { first: 1, kernel: vec![3; 2], strides: vec![1; 2], dilations: vec![1; 2] };
@@ -483,12 +526,44 @@ mod tests {
             let chosen = affordable(&graph, Rates::AVX2, shares).unwrap();
             chosen.into_values().collect::<Vec<_>>()
         };
+        let tiles = |columns: usize, shares: [f64; 2]| tiles_beside(Some(1), columns, shares);
         // Tiles of 2 add 7 * 64 * 64 * 4 bytes, 114,688, tiles of 4 add 442,368. Two products have 24,000 of code.
         assert_eq!(tiles(64, [0.0; 2]), [0usize; 0]);
         assert_eq!(tiles(64, [0.8, 0.0]), [2]);
         assert_eq!(tiles(4 << 10, [0.0; 2]), [0usize; 0]);
         assert_eq!(tiles(12 << 10, [0.0; 2]), [2]);
         assert_eq!(tiles(48 << 10, [0.0; 2]), [4]);
+        // 5% of 2,899,968 bytes, less the code: 120,998, and 108,998 where the product has any number of rows.
+        assert_eq!(tiles(10_752, [0.0; 2]), [2]);
+        assert_eq!(tiles_beside(None, 10_752, [0.0; 2]), [0usize; 0]);
+    }
+
+    /// Of two open convolutions with the same weights, that of the larger map gets the bytes that there are.
+    #[test]
+    fn large_maps_come_first() {
+        let mut graph = Graph::default();
+        let origin = graph.origins.push(onnxc_ir::graph::Origin::new("test", "Test", 0));
+        let mut b = Builder::new(&mut graph, origin);
+        let size = Dim::sym(b.fresh_symbol());
+        let small = size.floor_div(&Dim::from(8usize)).unwrap();
+        let mut seed = 7;
+        let mut results = vec![];
+        for (at, size) in [small, size].into_iter().enumerate() {
+            let padded = size + Dim::from(KERNEL - 1);
+            let shape = vec![Dim::ONE, padded.clone(), padded, Dim::from(64usize)];
+            let x = b.input(&format!("x{at}"), onnxc_ir::graph::TensorType::new(DType::F32, shape), None);
+            let weights = b.constant(weights([64, 64], |_, _| drawn(&mut seed)));
+            let op = Op::Window { first: 1, kernel: vec![3; 2], strides: vec![1; 2], dilations: vec![1; 2] };
+            let window = b.emit1(op, &[x]).unwrap();
+            let op = Op::Contract { batch: 0, m: 3, k: 3, rhs: RhsLayout::Plain };
+            results.push(b.emit1(op, &[window, weights]).unwrap());
+        }
+        let large = graph.producer(results[1]).unwrap();
+        graph.outputs =
+            results.into_iter().zip(["small", "large"]).map(|(y, name)| (name.into(), y)).collect();
+        // 0.4 of 294,912 bytes: tiles of 2 of one of them.
+        let chosen = affordable(&graph, Rates::AVX2, [0.4, 0.0]).unwrap();
+        assert_eq!(chosen.into_iter().collect::<Vec<_>>(), [(large, 2)]);
     }
 
     /// Kernels that lie in a corner cost accuracy in tiles of 4, where many channels are added up; tiles of 2 serve.

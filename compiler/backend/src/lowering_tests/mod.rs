@@ -36,6 +36,7 @@ mod order;
 mod rows;
 mod shared;
 mod sums;
+mod winograd;
 
 /// A reproducible source of choices.
 struct Dice(u64);
@@ -294,7 +295,7 @@ impl Draft {
         let squares = self.build().transpose(squares, &[3, 0, 1, 2, 4]).ok()?;
         // Those of bytes are i16.
         let squares = self.build().cast(squares, dtype).ok()?;
-        let [height, width] = counts.map(|count| count * tile - self.dice.below(tile));
+        let [height, width] = counts.map(|count| Dim::from(count * tile - self.dice.below(tile)));
         self.build().emit1(Op::WinogradOutput { tile, height, width }, &[squares]).ok()
     }
 

@@ -736,7 +736,42 @@ fn bounds(terms: &[(Monomial, i64)]) -> Range {
         low = low.zip(term_low).and_then(|(a, b)| a.checked_add(b));
         high = high.zip(term_high).and_then(|(a, b)| a.checked_add(b));
     }
-    (low, high)
+    let (closer_low, closer_high) = rounded_bounds(terms);
+    let closer =
+        |a: Option<i64>, b: Option<i64>, of: fn(i64, i64) -> i64| a.zip(b).map(|(a, b)| of(a, b)).or(a).or(b);
+    (closer(low, closer_low, i64::max), closer(high, closer_high, i64::min))
+}
+
+/// Bounds of sums with terms `by * floordiv(x, by)`: `x` rounded down to a multiple, which is `x` less 0 to `by - 1`. They know that a
+/// number of whole tiles covers what it was made of. None where there are no such terms.
+fn rounded_bounds(terms: &[(Monomial, i64)]) -> Range {
+    let rounded = |(monomial, coefficient): &(Monomial, i64)| match &monomial[..] {
+        [Atom::FloorDiv(x, by)] => {
+            let by = by.as_const().filter(|&by| by > 0 && coefficient % by == 0)?;
+            Some((x.clone(), coefficient / by, by - 1))
+        }
+        _ => None,
+    };
+    if terms.iter().all(|term| rounded(term).is_none()) {
+        return (None, None);
+    }
+    let (mut exact, mut low, mut high) = (Vec::new(), Some(0i64), Some(0i64));
+    for term in terms {
+        let Some((x, times, most)) = rounded(term) else {
+            exact.push(term.clone());
+            continue;
+        };
+        for (monomial, own) in x.terms() {
+            let Some(own) = own.checked_mul(times) else { return (None, None) };
+            exact.push((monomial, own));
+        }
+        let taken = times.checked_mul(most);
+        low = low.zip(taken).and_then(|(low, taken)| low.checked_sub(taken.max(0)));
+        high = high.zip(taken).and_then(|(high, taken)| high.checked_sub(taken.min(0)));
+    }
+    let sum = |a: Option<i64>, b: Option<i64>| a.zip(b).and_then(|(a, b)| a.checked_add(b));
+    let own = Dim::from_terms(exact).bounds();
+    (sum(own.0, low), sum(own.1, high))
 }
 
 fn monomial_bounds(monomial: &Monomial) -> Range {
@@ -871,6 +906,36 @@ mod tests {
         let (low, high) = (s(0).min_dim(&s(1)), s(0).max_dim(&s(1)));
         assert_eq!((s(0).max_dim(&low), s(1).min_dim(&low)), (s(0), low));
         assert_eq!((high.max_dim(&s(1)), high.min_dim(&s(0))), (high, s(0)));
+    }
+
+    /// Whole tiles cover what they were counted for, and by less than a tile.
+    #[test]
+    fn whole_tiles_cover_a_size() {
+        for tile in 1..=6i64 {
+            for border in -3..=3i64 {
+                let size = s(0) + Dim::from(border);
+                let by = Dim::from(tile);
+                let up = size.ceil_div(&by).unwrap() * by.clone() - size.clone();
+                let down = size.clone() - size.floor_div(&by).unwrap() * by.clone();
+                let both = up.clone() * Dim::from(3i64) - down.clone();
+                for (dim, low, high) in
+                    [(&up, 0, tile - 1), (&down, 0, tile - 1), (&both, 1 - tile, 3 * (tile - 1))]
+                {
+                    let (known_low, known_high) = dim.bounds();
+                    assert_eq!((known_low, known_high), (Some(low), Some(high)), "{dim}");
+                    for value in 0..40 {
+                        let value = dim.eval(&|_| Some(value)).unwrap();
+                        assert!((low..=high).contains(&value), "{dim} is {value}");
+                    }
+                }
+            }
+        }
+        // Rounding twice, and a multiple of what is rounded.
+        let twice =
+            s(0).ceil_div(&Dim::from(2i64)).unwrap().ceil_div(&Dim::from(3i64)).unwrap() * Dim::from(6i64);
+        assert_eq!((twice - s(0)).bounds(), (Some(0), Some(5)));
+        let half = s(0).ceil_div(&Dim::from(4i64)).unwrap() * Dim::from(2i64);
+        assert_eq!((half - s(0)).bounds(), (None, None));
     }
 
     #[test]

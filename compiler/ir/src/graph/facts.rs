@@ -459,6 +459,7 @@ impl Op {
             Op::Contract { rhs, .. } => rhs.panels().map(|(.., n)| n).into_iter().collect(),
             Op::Sort { take, .. } | Op::Suppress { take } => vec![take],
             Op::Append { at, .. } => vec![at],
+            Op::WinogradOutput { tile: _, height, width } => vec![height, width],
             Op::Scan { trip, shapes, .. } => shapes.values().flatten().chain([trip]).collect(),
             Op::If { shapes, .. } => shapes.values().flatten().collect(),
             Op::Call(call) => call.numbers.iter().chain(&call.result.shape).collect(),
@@ -473,7 +474,6 @@ impl Op {
             | Op::Concat { axis: _ }
             | Op::Window { first: _, kernel: _, strides: _, dilations: _ }
             | Op::WinogradInput { tile: _ }
-            | Op::WinogradOutput { tile: _, height: _, width: _ }
             | Op::Gather { axis: _ }
             | Op::GatherElements { axis: _ }
             | Op::GatherNd { batch: _ }
@@ -518,6 +518,11 @@ impl Op {
             Op::Append { axis, at, panel } => {
                 Op::Append { axis: *axis, at: number(at, DimRole::Number)?, panel: *panel }
             }
+            Op::WinogradOutput { tile, height, width } => Op::WinogradOutput {
+                tile: *tile,
+                height: number(height, DimRole::Size)?,
+                width: number(width, DimRole::Size)?,
+            },
             Op::Exchange(exchange) => {
                 let mut exchange = exchange.clone();
                 exchange.ty.shape = all(&exchange.ty.shape, DimRole::Size)?;
@@ -536,7 +541,6 @@ impl Op {
             | Op::Concat { .. }
             | Op::Window { .. }
             | Op::WinogradInput { .. }
-            | Op::WinogradOutput { .. }
             | Op::Gather { .. }
             | Op::GatherElements { .. }
             | Op::GatherNd { .. }

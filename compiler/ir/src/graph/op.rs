@@ -171,7 +171,7 @@ pub enum Op {
     WinogradInput { tile: usize },
     /// Products `[(tile+2)^2, n, th, tw, c]` in squares, each `A^T m A`, joined and cut to `height` and `width`:
     /// `[n, height, width, c]`. Those of i32 are divided by the square of the scale, see [`crate::winograd::Quotient`].
-    WinogradOutput { tile: usize, height: usize, width: usize },
+    WinogradOutput { tile: usize, height: Dim, width: Dim },
     /// Inputs `(data, indices)`, ONNX `Gather`: `data.shape[..axis] ++ indices.shape ++ data.shape[axis+1..]`.
     /// Indices are u8, i32 or i64, negative ones count from the end; out of range is a run-time error.
     Gather { axis: usize },

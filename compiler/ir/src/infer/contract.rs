@@ -136,7 +136,7 @@ pub(super) fn winograd_output(
     op: &Op,
     inputs: &[&TensorType],
     tile: usize,
-    (height, width): (usize, usize),
+    [height, width]: [&Dim; 2],
 ) -> Types {
     arity(op, inputs, 1)?;
     let ty = inputs[0];
@@ -144,12 +144,17 @@ pub(super) fn winograd_output(
     let (true, [squares, n, th, tw, c]) = (winograd::has_results(ty.dtype), &ty.shape[..]) else {
         return fail(format!("winograd_output of {ty}"));
     };
-    let counts =
-        [(squares, size.saturating_mul(size)), (th, height.div_ceil(tile)), (tw, width.div_ceil(tile))];
-    if counts.iter().any(|(dim, wanted)| dim.as_const().is_some_and(|count| count != *wanted as i64)) {
+    let wanted = [Dim::from(size.saturating_mul(size)), squares_of(height, tile), squares_of(width, tile)];
+    let differs = |(dim, wanted): (&Dim, &Dim)| dim.is_const() && wanted.is_const() && dim != wanted;
+    if [squares, th, tw].into_iter().zip(&wanted).any(differs) {
         return fail(format!("{height}x{width} from tiles of {tile} in {ty}"));
     }
-    one(ty.dtype, vec![n.clone(), Dim::from(height), Dim::from(width), c.clone()])
+    one(ty.dtype, vec![n.clone(), height.clone(), width.clone(), c.clone()])
+}
+
+/// The number of tiles that cover a number of results.
+pub(super) fn squares_of(results: &Dim, tile: usize) -> Dim {
+    results.ceil_div(&Dim::from(tile.max(1))).unwrap_or(Dim::ZERO)
 }
 
 /// Rows of the squares that tiles of this size come from.

@@ -3,6 +3,8 @@
 use crate::graph::claim::{Stated, V};
 use crate::graph::dim::product;
 use crate::graph::{Dim, Op, Requirement, RhsLayout, TensorType};
+use crate::infer::contract::squares_of;
+use crate::winograd::KERNEL;
 
 /// What an operation needs of the sizes of its operands and results so that every element it reads and writes exists.
 /// The ranks are those that inference has checked.
@@ -94,6 +96,20 @@ pub(super) fn requirements(op: &Op, inputs: &[&TensorType], results: &[TensorTyp
             let requirement = Requirement::at_most(Dim::from(trees.features), inputs[0].shape[1].clone());
             list.add(requirement, |own| own.says_at_least("the number of features", trees.features));
         }
+        Op::WinogradOutput { tile, height, width } => {
+            let shape = &inputs[0].shape;
+            list.all_equal(
+                "the number of squares of elements",
+                &shape[..1],
+                &[Dim::from((tile + KERNEL - 1).pow(2))],
+            );
+            let name = "the number of results of a convolution along an axis";
+            for (squares, results) in shape[2..4].iter().zip([height, width]) {
+                list.not_negative(name, results);
+                let wanted = [squares_of(results, *tile)];
+                list.all_equal("the number of squares along an axis", std::slice::from_ref(squares), &wanted);
+            }
+        }
         Op::Scan { trip, .. } => list.not_negative("the number of iterations", trip),
         Op::Reduce { .. }
         | Op::ArgReduce { .. }
@@ -101,7 +117,6 @@ pub(super) fn requirements(op: &Op, inputs: &[&TensorType], results: &[TensorTyp
         | Op::Dequantize { .. }
         | Op::Transpose { .. }
         | Op::WinogradInput { .. }
-        | Op::WinogradOutput { .. }
         | Op::Gather { .. }
         | Op::Iota { .. }
         | Op::DimValues { .. }

@@ -49,26 +49,40 @@ impl Lowering<'_> {
         let (Op::WinogradOutput { tile, height, width }, m) = (&node.op, node.inputs[0]) else {
             return internal("an output transform without squares");
         };
-        let (tile, height, width) = (*tile, *height, *width);
+        let (tile, height, width) = (*tile, height.clone(), width.clone());
         let shape = self.graph.ty(m).shape.clone();
         let each = [shape[1].clone(), shape[2].clone()];
+        let (whole, rests) = cut(&height, tile)?;
         self.share_loads = true;
         self.for_shared(&each, &mut |cx, outer| {
-            let (whole, rest) = (height / tile, height % tile);
-            if rest == 0 {
-                return cx.output_row(m, tile, tile, width, outer);
+            let rows = |cx: &mut Self, rows: usize| {
+                cx.scope(|cx| cx.output_row(m, tile, rows, &width, outer.clone()))
+            };
+            // The last row of squares, if it is cut.
+            let mut last = vec![];
+            for (rest, condition) in &rests {
+                let own = rows(cx, *rest)?;
+                last = match condition {
+                    Some(condition) => {
+                        vec![Stmt::If { condition: condition.clone(), then: own, otherwise: last }]
+                    }
+                    None => own,
+                };
             }
-            let last = cx.scope(|cx| cx.output_row(m, tile, rest, width, outer.clone()))?;
-            if whole == 0 {
+            if whole == Dim::ZERO {
                 last.into_iter().for_each(|stmt| cx.push(stmt));
+                return Ok(());
+            }
+            let then = rows(cx, tile)?;
+            if rests.is_empty() {
+                then.into_iter().for_each(|stmt| cx.push(stmt));
                 return Ok(());
             }
             let condition = Expr::compare(
                 CompareFn::Lt,
                 Expr::Index(outer[1].clone()),
-                Expr::Index(Index::int(whole as i64)),
+                Expr::Index(Index::dim(whole.clone())),
             );
-            let then = cx.scope(|cx| cx.output_row(m, tile, tile, width, outer))?;
             cx.push(Stmt::If { condition, then, otherwise: last });
             Ok(())
         })?;
@@ -82,13 +96,22 @@ impl Lowering<'_> {
         m: ValueId,
         tile: usize,
         rows: usize,
-        width: usize,
+        width: &Dim,
         outer: Vec<Index>,
     ) -> Result<()> {
-        let (whole, rest) = (width / tile, width % tile);
-        for (first, count, columns) in [(0, whole, tile), (whole, usize::from(rest > 0), rest)] {
-            if count > 0 {
-                self.output_squares(m, tile, [rows, columns], [first, count], &outer)?;
+        let (whole, rests) = cut(width, tile)?;
+        if whole != Dim::ZERO {
+            self.output_squares(m, tile, [rows, tile], [&Dim::ZERO, &whole], &outer)?;
+        }
+        for (columns, condition) in rests {
+            let squares =
+                |cx: &mut Self| cx.output_squares(m, tile, [rows, columns], [&whole, &Dim::ONE], &outer);
+            match condition {
+                Some(condition) => {
+                    let then = self.scope(squares)?;
+                    self.push(Stmt::If { condition, then, otherwise: vec![] });
+                }
+                None => squares(self)?,
             }
         }
         Ok(())
@@ -100,7 +123,7 @@ impl Lowering<'_> {
         m: ValueId,
         tile: usize,
         kept: [usize; 2],
-        [first, count]: [usize; 2],
+        [first, count]: [&Dim; 2],
         outer: &[Index],
     ) -> Result<()> {
         let TensorType { dtype, shape } = self.graph.ty(m).clone();
@@ -109,10 +132,10 @@ impl Lowering<'_> {
         };
         let quotient = matrices.quotient();
         let out = self.node_output(self.group.anchor);
-        let inner = [Dim::from(count), shape[4].clone()];
+        let inner = [count.clone(), shape[4].clone()];
         let size = tile + KERNEL - 1;
         self.squares(&inner, &mut |cx, inner| {
-            let square = inner[0].add(&Index::int(first as i64));
+            let square = inner[0].add_dim(first);
             let mut load = |cx: &mut Self, row: usize, column: usize| {
                 let at = Index::int((row * size + column) as i64);
                 let index = [at, outer[0].clone(), outer[1].clone(), square.clone(), inner[1].clone()];
@@ -261,6 +284,30 @@ impl Lowering<'_> {
         let sum = sum.unwrap_or_else(|| Expr::constant(dtype, 0.0));
         self.part(sum)
     }
+}
+
+/// Results in a tile that is cut, and the condition for it where the run decides.
+type Rest = (usize, Option<Expr>);
+
+/// How many tiles results along an axis fill, and what may be left of the one behind them. Branches do not go into vectors, so there is
+/// code for each rest.
+fn cut(results: &Dim, tile: usize) -> Result<(Dim, Vec<Rest>)> {
+    let by = Dim::from(tile);
+    let (Some(whole), Some(rest)) = (results.floor_div(&by), results.modulo(&by)) else {
+        return internal(format!("tiles of {tile}"));
+    };
+    let rests = match rest.as_const() {
+        Some(0) => vec![],
+        Some(rest) => vec![(rest as usize, None)],
+        None => (1..tile)
+            .map(|own| {
+                let own_rest = Expr::Index(Index::int(own as i64));
+                let condition = Expr::compare(CompareFn::Eq, Expr::Index(Index::dim(rest.clone())), own_rest);
+                (own, Some(condition))
+            })
+            .collect(),
+    };
+    Ok((whole, rests))
 }
 
 /// An i32 divided by the square of the scale.

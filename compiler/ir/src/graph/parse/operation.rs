@@ -262,8 +262,8 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
         "winograd_input" => Op::WinogradInput { tile: attrs.index("tile")? },
         "winograd_output" => Op::WinogradOutput {
             tile: attrs.index("tile")?,
-            height: attrs.index("height")?,
-            width: attrs.index("width")?,
+            height: attrs.dim("height")?,
+            width: attrs.dim("width")?,
         },
         "gather" => Op::Gather { axis: attrs.index("axis")? },
         "gather_elements" => Op::GatherElements { axis: attrs.index("axis")? },
