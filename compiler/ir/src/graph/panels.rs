@@ -243,7 +243,7 @@ impl PanelLayout {
     }
 }
 
-/// The axes of packed panels but for that of the columns: those of an order of their rows.
+/// The axes of packed panels without the last one: an order of their rows has these.
 pub fn rows_of<D>(packed: &[D]) -> &[D] {
     packed.split_last().map_or(packed, |(_, rows)| rows)
 }
@@ -446,7 +446,7 @@ mod tests {
     fn views_agree_with_places() {
         let layout =
             |sizes: &[usize], nr: usize| PanelLayout::of_plain(&dims(sizes), 1, sizes.len() - 1, nr).unwrap();
-        // Rows of several steps are columns of their own to `Op::Pack`, `depth` times as many.
+        // To `Op::Pack` each step of a row is a column.
         for depth in [1, 2, 4] {
             let deep = layout(&[1, 3, 8, 5], 2).with_depth(depth).unwrap();
             let view = deep.side_by_side().unwrap();
