@@ -58,12 +58,12 @@ pub(super) fn shifted(lo: &[Dim]) -> Vec<Source> {
     lo.iter().enumerate().map(source).collect()
 }
 
-/// The axes of an operand that is broadcast, the last ones of the result.
+/// The axes of an operand that is broadcast, the last ones of the result. One of a single element has its first, as wide as the result is.
 pub(super) fn broadcast(shape: &[Dim], result: &[Dim]) -> Vec<Source> {
     let lead = result.len().saturating_sub(shape.len());
     let of = |(at, size): (usize, &Dim)| match result.get(lead + at) {
-        Some(wanted) if size == wanted => Source::axis(lead + at),
         _ if *size == Dim::ONE => Source::first(),
+        Some(wanted) if size == wanted => Source::axis(lead + at),
         _ if size.is_const() => Source::axis(lead + at),
         _ => Source::Repeated(lead + at),
     };
