@@ -225,6 +225,17 @@ mod tests {
             .collect()
     }
 
+    /// An axis of one element has its first, whether it is repeated or not; where only the run knows the size, that is said.
+    #[test]
+    fn one_element_is_the_first() {
+        let open = Dim::sym(crate::graph::Sym::from_u32(0));
+        let shape = [dims(&[1, 3, 1]), vec![open.clone(), open.clone()]].concat();
+        let result = [dims(&[7, 4, 3, 1]), vec![open.clone(), Dim::from(2i64)]].concat();
+        let wanted =
+            [Source::first(), Source::axis(2), Source::first(), Source::axis(4), Source::Repeated(5)];
+        assert_eq!(broadcast(&shape, &result), wanted);
+    }
+
     #[test]
     fn heads_follow_columns() {
         assert_eq!(
