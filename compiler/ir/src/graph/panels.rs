@@ -166,6 +166,13 @@ impl PanelLayout {
         Some(rows)
     }
 
+    /// The shape without panels, with the columns as axis `columns`.
+    pub fn plain(&self, columns: usize) -> Vec<Dim> {
+        let mut shape = [&self.batch[..], &self.inner].concat();
+        shape.insert(columns.min(shape.len()), self.n.clone());
+        shape
+    }
+
     fn packed_by(&self, count: Dim, row: Dim) -> Option<Vec<Dim>> {
         let mut shape = self.batch.clone();
         shape.push(count);
@@ -366,6 +373,7 @@ mod tests {
                 assert_eq!(packed, dims(&[2, n.div_ceil(nr), 5, rows, nr * depth]), "{rhs:?}");
                 assert_eq!(packed.len(), rhs.rank(1, 2));
                 assert_eq!(rhs.of_packed(&packed, 1), Some(layout.clone()));
+                assert_eq!(layout.plain(3), plain);
                 assert_eq!(rhs.inner(&packed, 1), dims(&[5, rows * depth]));
                 assert_eq!(rows_of(&packed), &packed[..4]);
                 let (places, steps) = (layout.places().unwrap(), 5 * rows * depth);
@@ -478,6 +486,7 @@ mod tests {
     fn states_have_their_columns_inside() {
         let layout = PanelLayout::of_plain(&dims(&[2, 3, 10, 4]), 2, 2, 8).unwrap();
         assert_eq!(layout.packed(), Some(dims(&[2, 3, 2, 4, 8])));
+        assert_eq!(layout.plain(2), dims(&[2, 3, 10, 4]));
         assert_eq!(layout.columns_first().unwrap().to, dims(&[2, 3, 16, 4]));
         assert_eq!(PanelLayout::of_plain(&dims(&[2, 3]), 2, 2, 8), None);
         assert_eq!(PanelLayout::of_packed(&dims(&[2]), 1, (4, 1), Dim::ONE), None);

@@ -60,12 +60,9 @@ impl Panels {
     }
 
     pub fn whole(&self, stored: &TensorType) -> TensorType {
-        let mut ty = stored.clone();
-        ty.shape.pop();
-        if self.axis < ty.rank() {
-            ty.shape[self.axis] = self.size.clone();
-        }
-        ty
+        let layout = PanelLayout::of_packed(&stored.shape, self.axis, (self.width, 1), self.size.clone());
+        let shape = layout.map_or_else(|| stored.shape.clone(), |layout| layout.plain(self.axis));
+        TensorType { shape, ..stored.clone() }
     }
 }
 

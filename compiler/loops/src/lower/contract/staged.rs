@@ -478,7 +478,7 @@ impl Lowering<'_> {
                 cx.overrides.insert(job.out, Override::Expr(sum));
                 let mut index = group.batch.to_vec();
                 index.extend_from_slice(at);
-                index.push(job.panels.column(&group.panel, column));
+                index.push(job.panels.column(group.panel, column));
                 cx.store_outputs(&index)?;
             }
             Ok(())

@@ -520,7 +520,7 @@ impl Lowering<'_> {
                 let mut index = block.batch.to_vec();
                 index.extend_from_slice(&rows[tile]);
                 let column = Index::int(((first + half) * COLUMNS) as i64);
-                index.push(job.panels.column(&block.panel, &column));
+                index.push(job.panels.column(block.panel, &column));
                 let (buf, index) = (self.buffers[&job.out], self.address(job.out, &index));
                 self.holds.insert(buf, job.out);
                 self.push(Stmt::Tile(TileStmt::Store { tile: own(tile, half), buf, index, stride }));
@@ -684,7 +684,7 @@ impl Lowering<'_> {
                 cx.overrides.insert(job.out, Override::Expr(Expr::Load { buf: plan.sums, index }));
                 let mut index = block.batch.to_vec();
                 index.extend_from_slice(place);
-                index.push(job.panels.column(&block.panel, column));
+                index.push(job.panels.column(block.panel, column));
                 cx.store_outputs(&index)?;
             }
             Ok(())
