@@ -6,6 +6,7 @@
 use crate::{Index, Term, Var};
 use onnxc_ir::graph::Dim;
 use onnxc_ir::graph::dim::row_major_strides;
+use onnxc_ir::graph::panels::Column;
 
 /// An index as `number * size + step` with `step < size`, and how many blocks of that size a divisor has.
 struct Blocks {
@@ -13,6 +14,16 @@ struct Blocks {
     step: Index,
     size: Dim,
     by: Dim,
+}
+
+impl Column for Index {
+    fn scaled(&self, by: &Dim) -> Index {
+        self.scale(by)
+    }
+
+    fn plus(&self, other: &Index) -> Index {
+        self.add(other)
+    }
 }
 
 impl Index {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::{Options, dce};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
+use onnxc_ir::graph::facts::Readings;
 use onnxc_ir::graph::{Constant, DType, Def, Graph, Input, MapFn, NodeId, Op, OriginId, Value, ValueId};
 
 /// All but conversions of bytes to more bits: as long as these stand beside the products that read them, `integers` sees that
@@ -88,17 +89,8 @@ fn lift(
     let known = |value: &ValueId| outside.contains_key(value) || body.is_constant(*value);
     // A broadcast or a window would take memory outside; inside it is only a way to read its operand. What can fail must
     // not do so before a loop that never runs.
-    let stays = matches!(
-        node.op,
-        Op::Expand { .. }
-            | Op::Window { .. }
-            | Op::Gather { .. }
-            | Op::GatherElements { .. }
-            | Op::GatherNd { .. }
-            | Op::ScatterElements { .. }
-            | Op::ScatterNd { .. }
-    );
-    if stays || node.op.is_hosted() || !may(body, &node.op, &node.inputs) {
+    let spreads = node.op.is_view() && node.op.readings(0) == Readings::Spread;
+    if spreads || node.op.takes_indices() || node.op.is_hosted() || !may(body, &node.op, &node.inputs) {
         return Ok(false);
     }
     if node.inputs.is_empty() || !node.inputs.iter().all(known) || !body.data_symbols(at).is_empty() {

@@ -17,6 +17,7 @@ use crate::Options;
 use crate::rewrite::{bodies, rewrite};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
+use onnxc_ir::graph::panels::rows_of;
 use onnxc_ir::graph::{DOT_DEPTH, DType, Dim, Graph, Node, NodeId, Op, RhsLayout, Tensor, ValueId};
 use onnxc_ir::interp;
 
@@ -121,10 +122,10 @@ impl Short {
     /// Those that an order is worth reading for.
     fn of(graph: &Graph, panels: ValueId) -> Result<Option<Short>> {
         let tensor = interp::constant(graph, panels)?;
-        let (&[ref lead @ .., width], true) = (&tensor.shape[..], tensor.dtype == DType::I8) else {
+        let lead = rows_of(&tensor.shape);
+        let (Some(&width), Some(&panel), DType::I8) = (tensor.shape.last(), lead.last(), tensor.dtype) else {
             return Ok(None);
         };
-        let Some(&panel) = lead.last() else { return Ok(None) };
         if panel == 0 || width == 0 || tensor.data.is_empty() || panel > usize::from(u16::MAX) {
             return Ok(None);
         }

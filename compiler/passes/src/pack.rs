@@ -11,7 +11,8 @@ use crate::{Options, Precision, hoist};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::dim::product;
-use onnxc_ir::graph::{DOT_DEPTH, DType, Dim, Graph, Node, Op, PAIR_DEPTH, RhsLayout, ValueId};
+use onnxc_ir::graph::panels::fills_rows;
+use onnxc_ir::graph::{DOT_DEPTH, DType, Dim, Graph, Node, Op, PAIR_DEPTH, PanelLayout, RhsLayout, ValueId};
 use onnxc_tuning::products::{NEAR_ROWS, Product};
 
 /// Panels of a right-hand side with this number of batch and of inner axes, by their width and depth, and whether they are those of all of
@@ -38,8 +39,7 @@ pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         // Of both: that two sizes are equal may show when the model runs.
         let steps = [b.shape(lhs).pop(), k.checked_sub(1).map(|last| b.shape(rhs)[batch + last].clone())];
         let in_words = |depth: usize| {
-            let whole = |steps: &Dim| steps.exact_div(&Dim::from(depth)).is_some();
-            steps.iter().all(|steps| steps.as_ref().is_some_and(whole))
+            steps.iter().all(|steps| steps.as_ref().is_some_and(|steps| fills_rows(steps, depth)))
         };
         // Instructions that multiply pairs take subnormals for zeros.
         let may_flush = !options.exact || options.precision == Precision::Bf16;
@@ -82,8 +82,8 @@ pub(crate) fn run(graph: &mut Graph, options: &Options) -> Result<()> {
                 None => pack(b, rhs, batch, k, nr)?,
             },
             None => {
-                let steps = side_by_side(b, rhs, batch + k - 1, depth)?;
-                b.emit1(Op::Pack { batch, k, nr: nr * depth }, &[steps])?
+                let layout = PanelLayout::of_plain(&b.ty(rhs).shape, batch, batch + k, nr);
+                pack_deep(b, rhs, layout.and_then(|layout| layout.with_depth(depth)))?
             }
         };
         packed.insert((rhs, batch, k, [nr, depth], Extent::Whole), panels);
@@ -240,62 +240,48 @@ fn dequantizing(
     emit_product(b, Op::Contract { batch: 0, m, k: 2, rhs: RhsLayout::Panels { nr, depth: 1, n } }, &operands)
 }
 
-/// `[.., steps, n]` as `[.., steps / depth, n * depth]`: `depth` steps of each column side by side. `axis` is the axis of the steps.
-fn side_by_side(b: &mut Builder, rhs: ValueId, axis: usize, depth: usize) -> Result<ValueId> {
-    let mut shape = b.shape(rhs);
-    let (steps, n) = (shape[axis].clone(), shape[axis + 1].clone());
-    let Some(groups) = steps.exact_div(&Dim::from(depth)) else {
-        return Err(Error::internal(
-            Stage::Pass,
-            format!("{steps} steps of small integers are not a multiple of {depth}"),
-        ));
+/// Panels with several steps of each column side by side.
+fn pack_deep(b: &mut Builder, rhs: ValueId, layout: Option<PanelLayout>) -> Result<ValueId> {
+    let Some((layout, view)) = layout.and_then(|layout| layout.side_by_side().map(|view| (layout, view)))
+    else {
+        let message = format!("steps of small integers in {} do not fill the rows of panels", b.ty(rhs));
+        return Err(Error::internal(Stage::Pass, message));
     };
-    shape.truncate(axis);
-    let mut parts = shape.clone();
-    parts.extend([groups.clone(), Dim::from(depth), n.clone()]);
-    let parts = b.reshape(rhs, parts)?;
-    let mut perm: Vec<usize> = (0..axis + 3).collect();
-    perm.swap(axis + 1, axis + 2);
-    let parts = b.emit1(Op::Transpose { perm }, &[parts])?;
-    shape.extend([groups, n * Dim::from(depth)]);
-    b.reshape(parts, shape)
+    let parts = b.reshape(rhs, view.from)?;
+    let parts = b.emit1(Op::Transpose { perm: view.perm }, &[parts])?;
+    let steps = b.reshape(parts, view.to)?;
+    // Each step of a column is a column of its own.
+    b.emit1(Op::Pack { batch: layout.axis(), k: layout.inner.len(), nr: layout.row() }, &[steps])
 }
 
 fn pack(b: &mut Builder, rhs: ValueId, batch: usize, k: usize, nr: usize) -> Result<ValueId> {
-    let n: Dim = b.ty(rhs).shape[batch + k].clone();
-    if nr == 1 && n == Dim::ONE {
+    let layout = PanelLayout::of_plain(&b.ty(rhs).shape, batch, batch + k, nr);
+    if let Some(column) = layout.as_ref().filter(|layout| layout.nr == 1 && layout.n == Dim::ONE)
+        && let Some(packed) = column.packed()
+    {
         // One panel of one column is the column itself: no copy.
-        let mut shape = b.shape(rhs);
-        shape.pop();
-        shape.insert(batch, Dim::ONE);
-        shape.push(Dim::ONE);
-        return b.reshape(rhs, shape);
+        return b.reshape(rhs, packed);
     }
     if k == 1
-        && let Some(panels) = panels_in_place(b.graph, rhs, nr)
+        && has_rows_in_place(b.graph, rhs)
+        && let Some(view) = layout.and_then(|layout| layout.in_place())
     {
         // A view: what a step reads lies side by side as it is.
-        let mut shape = b.shape(rhs);
-        shape.truncate(batch + k);
-        shape.extend([panels, Dim::from(nr)]);
-        let cut = b.reshape(rhs, shape)?;
-        let mut perm: Vec<usize> = (0..batch + k + 2).collect();
-        perm.swap(batch, batch + k);
-        return b.transpose(cut, &perm);
+        let cut = b.reshape(rhs, view.from)?;
+        return b.transpose(cut, &view.perm);
     }
     b.emit1(Op::Pack { batch, k, nr }, &[rhs])
 }
 
-/// Panels of `nr` columns that a right-hand side consists of as it is: the run computes it, its rows lie one after the other
-/// in a buffer, near to each other, and no panel has to be filled up.
-fn panels_in_place(graph: &Graph, mut rhs: ValueId, nr: usize) -> Option<Dim> {
+/// Whether the rows of a right-hand side can be those of panels as they are: the run computes it, and they lie one after the other
+/// in a buffer, near to each other.
+fn has_rows_in_place(graph: &Graph, mut rhs: ValueId) -> bool {
     let ty = graph.ty(rhs);
-    let columns = ty.shape.last()?;
-    let bytes = columns.as_const()?.checked_mul(ty.dtype.size() as i64)?;
-    if !(1..=NEAR_ROWS).contains(&bytes) {
-        return None;
+    let columns = ty.shape.last().and_then(Dim::as_const);
+    let bytes = columns.and_then(|columns| columns.checked_mul(ty.dtype.size() as i64));
+    if !bytes.is_some_and(|bytes| (1..=NEAR_ROWS).contains(&bytes)) {
+        return false;
     }
-    let panels = columns.exact_div(&Dim::from(nr))?;
     // Where rows are taken whole, those that stay are as near to each other as before.
     let takes_rows = |starts: &[Dim], steps: &[i64], sizes: &[Dim], from: &[Dim]| {
         starts.last() == Some(&Dim::ZERO)
@@ -313,9 +299,7 @@ fn panels_in_place(graph: &Graph, mut rhs: ValueId, nr: usize) -> Option<Dim> {
             _ => break,
         }
     }
-    let computed =
-        graph.producer(rhs).map_or(!graph.is_constant(rhs), |node| !graph.nodes[node].op.is_view());
-    computed.then_some(panels)
+    graph.producer(rhs).map_or(!graph.is_constant(rhs), |node| !graph.nodes[node].op.is_view())
 }
 
 #[cfg(test)]

@@ -129,8 +129,8 @@ fn lay_out(
         graph.values[input].ty = ty.clone();
         graph.nodes[append].op = Op::Append { axis, at: Dim::sym(growth.size), panel: Some(width) };
     }
-    let mut sizes = ty.shape;
-    sizes[axis] = count.ceil_div(&Dim::from(width.max(1))).unwrap_or(Dim::ZERO);
+    let taken = panels.layout(&graph.states[at].ty.shape).map(|layout| layout.with_columns(count));
+    let sizes = taken.and_then(|taken| taken.packed()).unwrap_or(ty.shape);
     graph.states[at].panels = Some(panels);
     for &pack in packs {
         let (origin, packed) = (graph.nodes[pack].origin, graph.nodes[pack].outputs[0]);

@@ -21,6 +21,7 @@ use crate::{Options, Precision};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::dim::{product, volume};
+use onnxc_ir::graph::panels::missing_steps;
 use onnxc_ir::graph::{DType, Dim, Graph, MapFn, Node, NodeId, Op, PAIR_DEPTH, RhsLayout, ValueId};
 
 /// Terms of a sum, and columns of a product, from which on it is one of bf16.
@@ -34,7 +35,7 @@ const MANY_ROWS: i64 = 8;
 const NEAR_BYTES: i64 = 4 << 20;
 
 /// Steps of a product on the processor's tiles, and those from which on a sum is filled up to a multiple.
-const WHOLE_STEPS: i64 = 32;
+const WHOLE_STEPS: usize = 32;
 const LEAST_STEPS: i64 = 64;
 
 /// Operators of ONNX whose products are not layers of a network.
@@ -120,14 +121,10 @@ impl Rounding {
 
     /// Steps that a last inner axis of this size lacks; `None` where such sums stay f32.
     fn missing(&self, last: &Dim, is_computed: bool) -> Option<Dim> {
-        let fill_up = |depth: i64| {
-            let depth = Dim::from(depth);
-            Some(last.ceil_div(&depth)? * depth - last.clone())
-        };
         match last.as_const() {
-            Some(last) if !is_computed || last < LEAST_STEPS => fill_up(PAIR_DEPTH as i64),
+            Some(known) if !is_computed || known < LEAST_STEPS => missing_steps(last, PAIR_DEPTH),
             None if !is_computed => None,
-            _ => fill_up(WHOLE_STEPS),
+            _ => missing_steps(last, WHOLE_STEPS),
         }
     }
 
@@ -320,7 +317,7 @@ mod tests {
             let options = Options { exact, precision, pack, ..Options::default() };
             pack::run(&mut graph, &options).unwrap();
             let depths = graph.order.iter().filter_map(|&node| match &graph.nodes[node].op {
-                Op::Contract { rhs, .. } => rhs.panels().map(|(_, depth, _)| depth),
+                Op::Contract { rhs, .. } => rhs.columns().map(|_| rhs.depth()),
                 _ => None,
             });
             assert_eq!(depths.collect::<Vec<_>>(), [depth], "{exact} {precision}\n{graph}");
@@ -351,7 +348,7 @@ mod tests {
             onnxc_ir::verify::verify(&after).unwrap();
             let packed = interp::run(&after, &inputs).unwrap();
             let depths = after.order.iter().filter_map(|&node| match &after.nodes[node].op {
-                Op::Contract { rhs, .. } => rhs.panels().map(|(_, depth, _)| depth),
+                Op::Contract { rhs, .. } => rhs.columns().map(|_| rhs.depth()),
                 _ => None,
             });
             // Sums of three terms stay f32.

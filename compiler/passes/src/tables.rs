@@ -1,7 +1,7 @@
 //! Tables that rows are gathered from and that are weights of a product, too: embeddings that a model ties to its last
 //! product. They are read from the panels of the product, so that the object has them once.
 //!
-//! Row `n` of a table is column `n % nr` of panel `n / nr`. Codes of 4 bits, two to a byte in the table, are bytes again when they
+//! Row `n` of a table is column `n` of the panels. Codes of 4 bits, two to a byte in the table, are bytes again when they
 //! come out of the words of the panels.
 
 use std::collections::HashMap;
@@ -13,8 +13,8 @@ use crate::weights::holds;
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{
-    Constant, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId, code_shift,
-    codes_per_word,
+    Constant, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, PanelLayout, RhsLayout, Tensor, ValueId,
+    code_shift, codes_per_word,
 };
 use onnxc_ir::scalar::{BinaryFn, ReduceFn};
 
@@ -23,7 +23,6 @@ const BITS: usize = 4;
 
 /// Panels that have all elements of a table.
 struct Panels {
-    /// `[panels, inner.., nr]`
     value: ValueId,
     nr: usize,
     /// Rows of the table, columns of the product.
@@ -135,16 +134,15 @@ fn gather(b: &mut Builder, id: NodeId, tables: &HashMap<ValueId, Panels>) -> Res
     }
     let to = b.shape(result);
     // Rows of the table are columns of the panels.
-    let mut shape = b.shape(panels.value);
-    let last = shape.len() - 1;
-    let perm = [0, last].into_iter().chain(1..last).collect();
-    let rows = b.unfolded(Op::Transpose { perm }, &[panels.value])?;
-    let all = shape.remove(0) * Dim::from(panels.nr);
-    shape.pop();
-    shape.insert(0, all);
+    let n = Dim::from(panels.rows);
+    let layout = PanelLayout::of_packed(&b.ty(panels.value).shape, 0, (panels.nr, 1), n);
+    let Some(view) = layout.and_then(|layout| layout.columns_first()) else { return Ok(None) };
+    let rows = b.unfolded(Op::Transpose { perm: view.perm }, &[panels.value])?;
+    let mut shape = view.to;
     let rows = b.unfolded(Op::Reshape { shape: shape.clone() }, &[rows])?;
     shape[0] = Dim::from(panels.rows);
-    let cut = Op::Slice { starts: vec![Dim::ZERO; last], steps: vec![1; last], sizes: shape };
+    let rank = shape.len();
+    let cut = Op::Slice { starts: vec![Dim::ZERO; rank], steps: vec![1; rank], sizes: shape };
     let rows = if b.shape(rows)[0] == Dim::from(panels.rows) { rows } else { b.unfolded(cut, &[rows])? };
     let mut value = b.emit1(Op::Gather { axis: 0 }, &[rows, indices])?;
     if panels.codes {

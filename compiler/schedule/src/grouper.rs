@@ -1,6 +1,7 @@
 //! What the steps of fusion share: facts about a graph, and the decisions made so far.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 
@@ -63,8 +64,8 @@ pub(super) struct Unit {
 
 pub(super) type UnitId = usize;
 
-/// Facts about a graph, and the decisions made so far.
-pub(super) struct Grouper<'g> {
+/// The part of a graph that its outputs need, which no decision changes.
+pub(super) struct LiveGraph<'g> {
     pub graph: &'g Graph,
     /// Nodes that the outputs need, in topological order, and each one's place in it.
     pub live: Vec<NodeId>,
@@ -75,6 +76,11 @@ pub(super) struct Grouper<'g> {
     pub needs: SecondaryMap<NodeId, Vec<ValueId>>,
     pub defines_sizes: SecondaryMap<ValueId, bool>,
     pub is_output: SecondaryMap<ValueId, bool>,
+}
+
+/// The decisions made so far about a graph, whose facts are read as if they were its own.
+pub(super) struct Grouper<'g> {
+    facts: LiveGraph<'g>,
     /// Values that must have a buffer regardless of their readers.
     pub forced: SecondaryMap<ValueId, bool>,
     pub unit_of: SecondaryMap<NodeId, Option<UnitId>>,
@@ -83,8 +89,16 @@ pub(super) struct Grouper<'g> {
     pub rows_spans: BTreeMap<u32, u32>,
 }
 
-impl<'g> Grouper<'g> {
-    pub(crate) fn new(graph: &'g Graph) -> Grouper<'g> {
+impl<'g> Deref for Grouper<'g> {
+    type Target = LiveGraph<'g>;
+
+    fn deref(&self) -> &LiveGraph<'g> {
+        &self.facts
+    }
+}
+
+impl<'g> LiveGraph<'g> {
+    fn new(graph: &'g Graph) -> LiveGraph<'g> {
         let mut needed: EntitySet<NodeId> = EntitySet::new();
         let mut stack: Vec<ValueId> = graph.outputs.iter().map(|(_, value)| *value).collect();
         stack.extend(graph.output_needs());
@@ -97,37 +111,27 @@ impl<'g> Grouper<'g> {
             }
         }
         let live: Vec<NodeId> = graph.order.iter().copied().filter(|&node| needed.contains(node)).collect();
-        let mut grouper = Grouper {
+        let mut facts = LiveGraph {
             graph,
             position: SecondaryMap::new(),
             users: SecondaryMap::new(),
             needs: SecondaryMap::new(),
             defines_sizes: SecondaryMap::new(),
             is_output: SecondaryMap::new(),
-            forced: SecondaryMap::new(),
-            unit_of: SecondaryMap::new(),
-            units: Vec::new(),
-            rows_spans: BTreeMap::new(),
             live,
         };
-        for (at, &node) in grouper.live.iter().enumerate() {
-            grouper.position[node] = at as u32;
+        for (at, &node) in facts.live.iter().enumerate() {
+            facts.position[node] = at as u32;
             for &input in &graph.nodes[node].inputs {
-                if grouper.users[input].last() != Some(&node) {
-                    grouper.users[input].push(node);
+                if facts.users[input].last() != Some(&node) {
+                    facts.users[input].push(node);
                 }
             }
-            grouper.needs[node] = graph.needs(node);
+            facts.needs[node] = graph.needs(node);
         }
-        for value in graph.data_sources() {
-            grouper.defines_sizes[value] = true;
-            grouper.forced[value] = true;
-        }
-        for (_, value) in &graph.outputs {
-            grouper.is_output[*value] = true;
-            grouper.forced[*value] = true;
-        }
-        grouper
+        graph.data_sources().into_iter().for_each(|value| facts.defines_sizes[value] = true);
+        graph.outputs.iter().for_each(|(_, value)| facts.is_output[*value] = true);
+        facts
     }
 
     pub(crate) fn op(&self, node: NodeId) -> &'g Op {
@@ -158,6 +162,22 @@ impl<'g> Grouper<'g> {
     /// Elements of a value, symbols at their typical size.
     pub(crate) fn elements(&self, value: ValueId) -> i64 {
         estimate(&self.graph.ty(value).elements())
+    }
+}
+
+impl<'g> Grouper<'g> {
+    /// Before any decision: sizes that the run computes, and outputs, have buffers.
+    pub(crate) fn new(graph: &'g Graph) -> Grouper<'g> {
+        let mut forced = SecondaryMap::new();
+        let given = graph.outputs.iter().map(|(_, value)| *value);
+        graph.data_sources().into_iter().chain(given).for_each(|value| forced[value] = true);
+        Grouper {
+            facts: LiveGraph::new(graph),
+            forced,
+            unit_of: SecondaryMap::new(),
+            units: Vec::new(),
+            rows_spans: BTreeMap::new(),
+        }
     }
 
     /// Whether the decisions so far give a value a buffer for certain.

@@ -186,9 +186,10 @@ impl Grouper<'_> {
     }
 
     fn force_everything(&mut self) {
-        for &node in &self.live {
+        for at in 0..self.live.len() {
+            let node = self.live[at];
             if !self.op(node).is_view() {
-                let value = self.graph.nodes[node].outputs[0];
+                let value = self.out(node);
                 self.forced[value] = true;
             }
         }

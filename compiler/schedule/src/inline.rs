@@ -299,7 +299,7 @@ impl Grouper<'_> {
 
     /// Counts an inlined node in the units that evaluate it.
     fn join(&mut self, node: NodeId, sites: &[Site]) {
-        let out = self.out(node);
+        let (out, inputs) = (self.out(node), self.inputs(node));
         for (at, site) in sites.iter().enumerate() {
             if sites[..at].iter().any(|earlier| earlier.unit == site.unit) {
                 continue;
@@ -309,7 +309,7 @@ impl Grouper<'_> {
             if unit.reads.remove(out) {
                 unit.read_count -= 1;
             }
-            for &input in &self.graph.nodes[node].inputs {
+            for &input in inputs {
                 if unit.reads.insert(input) {
                     unit.read_count += 1;
                 }

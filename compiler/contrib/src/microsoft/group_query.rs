@@ -324,59 +324,54 @@ impl Places {
     }
 }
 
+/// The keys that a query sees, and what is given back beside the result.
+struct Mode {
+    causal: bool,
+    /// Keys that a query sees, at most; -1 for all.
+    window: i64,
+    /// Of the third output: scores (1) or weights (2).
+    exposed: i64,
+}
+
+impl Mode {
+    fn of(cx: &NodeCx<'_, '_>) -> Result<Mode> {
+        let causal = match cx.int("causal")? {
+            0 => false,
+            1 => true,
+            other => return not_one_of("causal", other, "0, 1"),
+        };
+        let window = match cx.int("local_window_size")? {
+            window if window == -1 || window > 0 && causal => window,
+            other => {
+                return malformed(format!(
+                    "local_window_size {other}: it is above 0, or -1, also where causal is 0"
+                ));
+            }
+        };
+        let exposed = match cx.int("qk_output")? {
+            mode @ 0..=2 => mode,
+            other => return not_one_of("qk_output", other, "0, 1, 2"),
+        };
+        if exposed == 0 && cx.wants(3) {
+            return malformed("output_qk is given where qk_output is 1 or 2".to_string());
+        }
+        Ok(Mode { causal, window, exposed })
+    }
+}
+
 fn group_query_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     refuse(cx)?;
     let past = both(cx, "past_key", "past_value")?;
     let norms = both(cx, "q_norm_weight", "k_norm_weight")?;
     let caches = both(cx, "cos_cache", "sin_cache")?;
-    let causal = match cx.int("causal")? {
-        0 => false,
-        1 => true,
-        other => return not_one_of("causal", other, "0, 1"),
-    };
-    let window = match cx.int("local_window_size")? {
-        window if window == -1 || window > 0 && causal => window,
-        other => {
-            return malformed(format!(
-                "local_window_size {other}: it is above 0, or -1, also where causal is 0"
-            ));
-        }
-    };
-    let exposed = match cx.int("qk_output")? {
-        mode @ 0..=2 => mode,
-        other => return not_one_of("qk_output", other, "0, 1, 2"),
-    };
-    if exposed == 0 && cx.wants(3) {
-        return malformed("output_qk is given where qk_output is 1 or 2".to_string());
-    }
+    let mode = Mode::of(cx)?;
     let integers = form(cx)?;
-    let [mut query, mut key, mut value] = operands(cx)?;
+    let [query, key, mut value] = operands(cx)?;
     let (dtype, steps) = (cx.b.dtype(query), cx.b.shape(query)[2].clone());
     let places = places(cx, past.map(|[key, _]| key), &steps)?;
-    if let Some([of_queries, of_keys]) = norms {
-        let common = cx.float("qk_norm_epsilon")?;
-        let epsilon = cx.optional_float("q_norm_epsilon")?.unwrap_or(common);
-        query = normalized(cx.b, query, of_queries, epsilon)?;
-        let epsilon = cx.optional_float("k_norm_epsilon")?.unwrap_or(common);
-        key = normalized(cx.b, key, of_keys, epsilon)?;
-    }
-    if cx.optional_int("do_rotary")?.unwrap_or(0) != 0 {
-        let Some([cos, sin]) = caches else {
-            return malformed("do_rotary without cos_cache and sin_cache".to_string());
-        };
-        let interleaved = cx.optional_int("rotary_interleaved")?.unwrap_or(0) != 0;
-        let given = cx.optional("position_ids");
-        let b = &mut *cx.b;
-        let positions = places.positions(b, given, &steps)?;
-        let half = b.shape(cos)[1].clone();
-        let angles = [cache(b, cos, Some(positions))?, cache(b, sin, Some(positions))?];
-        query = rotated(b, query, angles, &half, interleaved)?;
-        key = rotated(b, key, angles, &half, interleaved)?;
-    }
-    let scale = cx.optional_float("scale")?.filter(|&scale| scale != 0.0);
-    let softcap = cx.optional_float("softcap")?.unwrap_or(0.0);
-    let (bias, sinks) = (cx.optional("attention_bias"), cx.optional("head_sink"));
-    let smooth = cx.int("smooth_softmax")? == 1;
+    let [query, key] = with_norms(cx, [query, key], norms)?;
+    let [query, mut key] = turned(cx, [query, key], caches, &places)?;
+    let weighing = Weighing::of(cx)?;
     let b = &mut *cx.b;
     if let Some(integers) = &integers {
         key = integers.kept(b, key, integers.scales[0])?;
@@ -389,43 +384,16 @@ fn group_query_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         key = integers.real(b, key, integers.scales[0], dtype)?;
         value = integers.real(b, value, integers.scales[1], dtype)?;
     }
-    let mut found = scores(b, query, key, scale)?;
-    if softcap > 0.0 {
-        found = b.binary_scalar(BinaryFn::Div, found, f64::from(softcap))?;
-        found = b.unary(UnaryFn::Tanh, found)?;
-        found = b.binary_scalar(BinaryFn::Mul, found, f64::from(softcap))?;
-    }
-    if let Some(bias) = bias {
-        let bias = over_keys(b, bias, &places)?;
-        found = b.binary(BinaryFn::Add, found, bias)?;
-    }
-    let seen = places.visible(b, &steps, causal, window)?;
-    let masked = match seen {
-        Some(seen) => {
-            let never = b.scalar(dtype, f64::NEG_INFINITY);
-            b.select(seen, found, never)?
-        }
-        None => found,
-    };
-    let weights = match sinks {
-        Some(sinks) => {
-            let count = b.shape(sinks)[0].clone();
-            let sinks = b.reshape(sinks, vec![count, Dim::ONE, Dim::ONE])?;
-            softmax_beside(b, masked, sinks)?
-        }
-        None if smooth => {
-            let zero = b.scalar(dtype, 0.0);
-            softmax_beside(b, masked, zero)?
-        }
-        None => softmax_along(b, masked, 3)?,
-    };
+    let found = weighing.scores(b, [query, key], &places)?;
+    let seen = places.visible(b, &steps, mode.causal, mode.window)?;
+    let weights = weighing.weights(b, found, seen)?;
     let y = weighted(b, weights, value, dtype)?;
     let y = merged_heads(b, y)?;
     let mut outputs = vec![y, present[0], present[1]];
     if cx.wants(3) {
         let b = &mut *cx.b;
-        let mut shown = if exposed == 2 { weights } else { found };
-        if let Some(seen) = seen.filter(|_| exposed == 1) {
+        let mut shown = if mode.exposed == 2 { weights } else { found };
+        if let Some(seen) = seen.filter(|_| mode.exposed == 1) {
             let zero = b.scalar(dtype, 0.0);
             shown = b.select(seen, found, zero)?;
         }
@@ -433,6 +401,106 @@ fn group_query_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         outputs.push(b.slice_axis(shown, 3, Dim::ZERO, total)?);
     }
     Ok(outputs)
+}
+
+/// Queries and keys divided by the size of their heads, where weights for that are given.
+fn with_norms(
+    cx: &mut NodeCx<'_, '_>,
+    [query, key]: [ValueId; 2],
+    norms: Option<[ValueId; 2]>,
+) -> Result<[ValueId; 2]> {
+    let Some([of_queries, of_keys]) = norms else { return Ok([query, key]) };
+    let common = cx.float("qk_norm_epsilon")?;
+    let epsilon = cx.optional_float("q_norm_epsilon")?.unwrap_or(common);
+    let query = normalized(cx.b, query, of_queries, epsilon)?;
+    let epsilon = cx.optional_float("k_norm_epsilon")?.unwrap_or(common);
+    Ok([query, normalized(cx.b, key, of_keys, epsilon)?])
+}
+
+/// Queries and keys turned by the angles of their positions, if the node wants that.
+fn turned(
+    cx: &mut NodeCx<'_, '_>,
+    [query, key]: [ValueId; 2],
+    caches: Option<[ValueId; 2]>,
+    places: &Places,
+) -> Result<[ValueId; 2]> {
+    if cx.optional_int("do_rotary")?.unwrap_or(0) == 0 {
+        return Ok([query, key]);
+    }
+    let Some([cos, sin]) = caches else {
+        return malformed("do_rotary without cos_cache and sin_cache".to_string());
+    };
+    let interleaved = cx.optional_int("rotary_interleaved")?.unwrap_or(0) != 0;
+    let given = cx.optional("position_ids");
+    let b = &mut *cx.b;
+    let steps = b.shape(query)[2].clone();
+    let positions = places.positions(b, given, &steps)?;
+    let half = b.shape(cos)[1].clone();
+    let angles = [cache(b, cos, Some(positions))?, cache(b, sin, Some(positions))?];
+    let query = rotated(b, query, angles, &half, interleaved)?;
+    Ok([query, rotated(b, key, angles, &half, interleaved)?])
+}
+
+/// How the products of queries with keys become weights.
+struct Weighing {
+    scale: Option<f32>,
+    /// What scores are bounded by; 0 for no bound.
+    softcap: f32,
+    bias: Option<ValueId>,
+    /// A score of each head beside those of the keys, or one of 0.
+    sinks: Option<ValueId>,
+    smooth: bool,
+}
+
+impl Weighing {
+    fn of(cx: &NodeCx<'_, '_>) -> Result<Weighing> {
+        Ok(Weighing {
+            scale: cx.optional_float("scale")?.filter(|&scale| scale != 0.0),
+            softcap: cx.optional_float("softcap")?.unwrap_or(0.0),
+            bias: cx.optional("attention_bias"),
+            sinks: cx.optional("head_sink"),
+            smooth: cx.int("smooth_softmax")? == 1,
+        })
+    }
+
+    fn scores(&self, b: &mut Builder<'_>, [query, key]: [ValueId; 2], places: &Places) -> Result<ValueId> {
+        let mut found = scores(b, query, key, self.scale)?;
+        if self.softcap > 0.0 {
+            found = b.binary_scalar(BinaryFn::Div, found, f64::from(self.softcap))?;
+            found = b.unary(UnaryFn::Tanh, found)?;
+            found = b.binary_scalar(BinaryFn::Mul, found, f64::from(self.softcap))?;
+        }
+        match self.bias {
+            Some(bias) => {
+                let bias = over_keys(b, bias, places)?;
+                b.binary(BinaryFn::Add, found, bias)
+            }
+            None => Ok(found),
+        }
+    }
+
+    /// The weights of the keys that are seen, for their scores.
+    fn weights(&self, b: &mut Builder<'_>, scores: ValueId, seen: Option<ValueId>) -> Result<ValueId> {
+        let masked = match seen {
+            Some(seen) => {
+                let never = b.scalar(b.dtype(scores), f64::NEG_INFINITY);
+                b.select(seen, scores, never)?
+            }
+            None => scores,
+        };
+        match self.sinks {
+            Some(sinks) => {
+                let count = b.shape(sinks)[0].clone();
+                let sinks = b.reshape(sinks, vec![count, Dim::ONE, Dim::ONE])?;
+                softmax_beside(b, masked, sinks)
+            }
+            None if self.smooth => {
+                let zero = b.scalar(b.dtype(scores), 0.0);
+                softmax_beside(b, masked, zero)
+            }
+            None => softmax_along(b, masked, 3),
+        }
+    }
 }
 
 /// A bias over `total_sequence_length` keys, with zeros over those that the cache has room for beyond.

@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use super::tiles;
 use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::{DType, Tensor};
+use crate::graph::panels::{dims, sizes};
+use crate::graph::{DType, PanelLayout, PanelPlaces, Tensor};
 
 /// Bytes of a tensor; an error when they exceed what can be addressed.
 pub(crate) fn byte_len(dtype: DType, shape: &[usize]) -> Result<usize> {
@@ -210,9 +211,14 @@ pub(crate) fn append(
     (axis, at): (usize, i64),
     panel: Option<usize>,
 ) -> Result<Tensor> {
-    let width = panel.unwrap_or(1);
+    let layout = panel.map(|width| PanelLayout::of_room(&state.shape, axis, width));
+    let Some(places) = layout.map(|layout| layout?.places()).map_or(Some(None), |places| places.map(Some))
+    else {
+        return super::internal(format!("{:?} in panels along axis {axis}", state.shape));
+    };
     let fits = |of: usize| {
-        let (start, room) = if of == axis { (at, state.shape[of] * width) } else { (0, state.shape[of]) };
+        let room = places.filter(|_| of == axis).map_or(state.shape[of], |places| places.n);
+        let start = if of == axis { at } else { 0 };
         start >= 0 && start + new.shape[of] as i64 <= room as i64
     };
     if !(0..new.shape.len()).all(fits) {
@@ -221,52 +227,50 @@ pub(crate) fn append(
     }
     let mut data = state.data.to_vec();
     let (from, mut to) = (View::whole(&new.shape), View::whole(&state.shape));
-    let last = if panel.is_some() { to.strides.pop() } else { None };
+    if panel.is_some() {
+        to.strides.pop();
+    }
     let mut shape = new.shape.clone();
     let count = std::mem::replace(&mut shape[axis], 1);
     for i in 0..count {
         let place = at as usize + i;
         let (mut from, mut to) = (from.clone(), to.clone());
         from.offset = from.strides[axis] * i as isize;
-        to.offset = to.strides[axis] * (place / width) as isize;
-        to.offset += last.unwrap_or(0) * (place % width) as isize;
+        to.offset = places.map_or(to.strides[axis] * place as isize, |places| places.at(0, place) as isize);
         copy(&shape, state.dtype.size(), (&new.data, from), (&mut data, to));
     }
     Ok(Tensor::new(state.dtype, state.shape.clone(), Bytes::from(data)))
 }
 
-/// What lies in panels along `axis` without them.
-pub(crate) fn from_panels(state: &Tensor, axis: usize) -> Result<Tensor> {
-    let last = state.shape.len() - 1;
-    let mut perm: Vec<usize> = (0..last).collect();
-    perm.insert(axis + 1, last);
-    let mut shape: Vec<usize> = perm.iter().map(|&from| state.shape[from]).collect();
-    let moved = transpose(state, &perm, &shape)?;
-    let width = shape.remove(axis + 1);
-    shape[axis] *= width;
-    Ok(Tensor::new(state.dtype, shape, moved.data))
+/// What lies in panels without them, with all the columns that there is room for.
+pub(crate) fn from_panels(state: &Tensor, layout: &PanelLayout) -> Result<Tensor> {
+    let whole = layout.columns_first().map(|view| (sizes(&view.from), view.perm, sizes(&view.to)));
+    let Some((Some(from), perm, Some(to))) = whole.filter(|(from, ..)| *from == Some(state.shape.clone()))
+    else {
+        return super::internal(format!("{:?} in {layout:?}", state.shape));
+    };
+    let moved: Vec<usize> = perm.iter().map(|&axis| from[axis]).collect();
+    Ok(Tensor::new(state.dtype, to, transpose(state, &perm, &moved)?.data))
 }
 
-/// `[batch.., k.., n] -> [batch.., ceil(n/nr), k.., nr]`
+/// A right-hand side in panels of this shape.
 pub(crate) fn pack(x: &Tensor, batch: usize, nr: usize, shape: &[usize]) -> Result<Tensor> {
     let mut data = zeroed(x.dtype, shape)?;
-    let (lead, rest) = x.shape.split_at(batch);
-    let (n, inner) = rest.split_last().map_or((1, rest), |(n, inner)| (*n, inner));
-    let (lead, inner): (usize, usize) = (lead.iter().product(), inner.iter().product());
-    let panels = n.div_ceil(nr);
-    let [n_stride, nr_stride] = [n as isize, nr as isize];
-    for panel in 0..panels {
-        let from = View {
-            offset: panel as isize * nr_stride,
-            strides: vec![inner as isize * n_stride, n_stride, 1],
-        };
-        let panel_size = inner as isize * nr_stride;
-        let to = View {
-            offset: panel as isize * panel_size,
-            strides: vec![panels as isize * panel_size, nr_stride, 1],
-        };
-        let width = nr.min(n - panel * nr);
-        copy(&[lead, inner, width], x.dtype.size(), (&x.data, from), (&mut data, to));
+    let columns = x.shape.len() - 1;
+    let layout = PanelLayout::of_plain(&dims(&x.shape), batch, columns, nr);
+    let Some(to) = layout.and_then(|layout| layout.places()) else {
+        return super::internal(format!("pack of {:?} into {shape:?}", x.shape));
+    };
+    let from = PanelPlaces::plain(to.rows, to.n);
+    let lead: usize = x.shape[..batch].iter().product();
+    let view = |places: PanelPlaces, column: usize| View {
+        offset: places.at(0, column) as isize,
+        strides: [places.len(), places.nr, 1].map(|stride| stride as isize).to_vec(),
+    };
+    for panel in 0..to.panels {
+        let column = panel * nr;
+        let moved = [lead, to.rows, to.columns_of(panel)];
+        copy(&moved, x.dtype.size(), (&x.data, view(from, column)), (&mut data, view(to, column)));
     }
     Ok(Tensor::new(x.dtype, shape.to_vec(), Bytes::from(data)))
 }

@@ -10,7 +10,8 @@ use super::lane::Lane;
 use super::movement::{View, Walk, merge_axes, strides, zeroed};
 use super::scalar::Work;
 use crate::error::{Error, Result, Stage};
-use crate::graph::{DType, PAIR_DEPTH, RhsLayout, Tensor};
+use crate::graph::panels::{dims, rows_of};
+use crate::graph::{DType, Dim, PAIR_DEPTH, PanelPlaces, RhsLayout, Tensor};
 use crate::scalar::ReduceFn;
 
 /// A type that accumulates, with the identities of the reductions.
@@ -201,17 +202,15 @@ struct Extents {
     m: usize,
     k: usize,
     n: usize,
-    /// Columns of a panel; `n` for the plain layout.
-    nr: usize,
-    /// Steps of a panel's row.
-    depth: usize,
-    /// Elements of one batch entry of the right-hand side, padding included.
-    rhs: usize,
+    /// Where one batch entry of the right-hand side has its elements.
+    rhs: PanelPlaces,
 }
 
 /// Panels whose rows have an order, with each row in its place.
 fn in_place(panels: &Tensor, order: &Tensor) -> Tensor {
-    let &[.., rows, width] = &panels.shape[..] else { return panels.clone() };
+    let (Some(&width), Some(&rows)) = (panels.shape.last(), rows_of(&panels.shape).last()) else {
+        return panels.clone();
+    };
     let mut data = vec![0; panels.data.len()];
     let places = order.data.as_chunks::<2>().0.iter().map(|&place| usize::from(u16::from_ne_bytes(place)));
     for (row, place) in places.enumerate() {
@@ -237,13 +236,11 @@ pub(super) fn contract(
     };
     let inputs = &[inputs[0], placed.as_ref().unwrap_or(inputs[1])];
     let n = shape.last().copied().unwrap_or(1);
-    let panels = layout.panels();
-    let depth = panels.map_or(1, |(_, depth, _)| depth);
     // Products of integers of up to 16 bits are added up in 32, those of floats in the wider type.
     let sum = if inputs[0].dtype.is_float() { inputs[0].dtype } else { DType::I32 };
     let alike = inputs[0].dtype == inputs[1].dtype;
     // Products of pairs are added up as f32.
-    let pairs = alike && depth == PAIR_DEPTH && sum == DType::BF16;
+    let pairs = alike && layout.depth() == PAIR_DEPTH && sum == DType::BF16;
     let sum = if pairs { DType::F32 } else { sum };
     let are_small = alike && matches!(inputs[0].dtype, DType::I8 | DType::I16);
     let adds_up = inputs[0].shape.len() > batch + m;
@@ -254,20 +251,17 @@ pub(super) fn contract(
         None => inputs,
     };
     let (lhs, rhs) = (inputs[0], inputs[1]);
-    let extents = Extents {
-        m: lhs.shape[batch..batch + m].iter().product(),
-        k: lhs.shape[batch + m..].iter().product(),
-        n,
-        nr: panels.map_or(n, |(nr, ..)| nr),
-        depth,
-        rhs: rhs.shape[batch..].iter().product(),
+    let k = lhs.shape[batch + m..].iter().product();
+    let packed = dims(&rhs.shape);
+    let places = match layout.of_packed(&packed, batch).map(|panels| panels.with_columns(Dim::from(n))) {
+        None => Some(PanelPlaces::plain(k, n)),
+        Some(panels) => panels.places().filter(|_| panels.packed() == Some(packed)),
     };
-    if let Some((nr, ..)) = panels
-        && (rhs.shape.last() != Some(&(nr * depth)) || rhs.shape[batch] != n.div_ceil(nr))
-    {
-        let message = format!("panels of {nr} columns for {n} columns in a tensor {:?}", rhs.shape);
+    let Some(places) = places else {
+        let message = format!("{layout:?} for {n} columns in a tensor {:?}", rhs.shape);
         return Err(Error::internal(Stage::Run, message));
-    }
+    };
+    let extents = Extents { m: lhs.shape[batch..batch + m].iter().product(), k, n, rhs: places };
     if let Some(lane) = Lane::f64(lhs.dtype) {
         contract_in(lane, |sum, a, b| sum + a * b, 0.0, inputs, batch, &extents, shape)
     } else if let Some(lane) = Lane::i64(lhs.dtype) {
@@ -291,7 +285,7 @@ fn contract_in<W: Work>(
     shape: &[usize],
 ) -> Result<Tensor> {
     let (lhs, rhs) = (inputs[0], inputs[1]);
-    let &Extents { m, k, n, nr, depth, rhs: rhs_size } = extents;
+    let &Extents { m, k, n, rhs: places } = extents;
     let mut data = zeroed(lhs.dtype, shape)?;
     if data.is_empty() {
         return Ok(Tensor::new(lhs.dtype, shape.to_vec(), Bytes::new()));
@@ -303,14 +297,14 @@ fn contract_in<W: Work>(
     let mut row = vec![zero; n];
     for entry in 0..entries {
         let [a, b] = walk.offsets.map(|offset| offset as usize);
-        let rhs_values = &rhs_values[b * rhs_size..(b + 1) * rhs_size];
+        let rhs_values = &rhs_values[b * places.len()..(b + 1) * places.len()];
         for i in 0..m {
             row.fill(zero);
             for p in 0..k {
                 let value = lane.get(&lhs.data, (a * m + i) * k + p);
-                for (panel, sums) in row.chunks_mut(nr).enumerate() {
-                    let at = (panel * (k / depth) + p / depth) * nr * depth + p % depth;
-                    for (sum, &weight) in sums.iter_mut().zip(rhs_values[at..].iter().step_by(depth)) {
+                for (panel, sums) in row.chunks_mut(places.nr).enumerate() {
+                    let weights = &rhs_values[places.at(p, panel * places.nr)..];
+                    for (sum, &weight) in sums.iter_mut().zip(weights.iter().step_by(places.depth)) {
                         *sum = step(*sum, value, weight);
                     }
                 }

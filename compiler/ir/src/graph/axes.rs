@@ -58,12 +58,12 @@ pub(super) fn shifted(lo: &[Dim]) -> Vec<Source> {
     lo.iter().enumerate().map(source).collect()
 }
 
-/// The axes of an operand that is broadcast, the last ones of the result.
+/// The axes of an operand that is broadcast, the last ones of the result. One of a single element has its first, as wide as the result is.
 pub(super) fn broadcast(shape: &[Dim], result: &[Dim]) -> Vec<Source> {
     let lead = result.len().saturating_sub(shape.len());
     let of = |(at, size): (usize, &Dim)| match result.get(lead + at) {
-        Some(wanted) if size == wanted => Source::axis(lead + at),
         _ if *size == Dim::ONE => Source::first(),
+        Some(wanted) if size == wanted => Source::axis(lead + at),
         _ if size.is_const() => Source::axis(lead + at),
         _ => Source::Repeated(lead + at),
     };
@@ -223,6 +223,17 @@ mod tests {
             .iter()
             .map(|way| (pair(&way.operands[0]), pair(&way.results[0])))
             .collect()
+    }
+
+    /// An axis of one element has its first, whether it is repeated or not; where only the run knows the size, that is said.
+    #[test]
+    fn one_element_is_the_first() {
+        let open = Dim::sym(crate::graph::Sym::from_u32(0));
+        let shape = [dims(&[1, 3, 1]), vec![open.clone(), open.clone()]].concat();
+        let result = [dims(&[7, 4, 3, 1]), vec![open.clone(), Dim::from(2i64)]].concat();
+        let wanted =
+            [Source::first(), Source::axis(2), Source::first(), Source::axis(4), Source::Repeated(5)];
+        assert_eq!(broadcast(&shape, &result), wanted);
     }
 
     #[test]

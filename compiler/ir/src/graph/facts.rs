@@ -194,9 +194,9 @@ impl Op {
     /// What its kernel needs an operand to be.
     pub fn need(&self, operand: usize) -> Need {
         match self {
-            Op::Contract { rhs, .. } => match (operand, rhs.panels()) {
-                (0, _) | (1, None) => Need::Strided,
-                (1, Some((_, depth, _))) => Need::Panels { depth },
+            Op::Contract { rhs, .. } => match (operand, rhs) {
+                (0, _) | (1, RhsLayout::Plain) => Need::Strided,
+                (1, rhs) => Need::Panels { depth: rhs.depth() },
                 _ => Need::Buffer,
             },
             Op::Pack { .. } => Need::Strided,
@@ -456,7 +456,7 @@ impl Op {
             Op::Slice { starts, steps: _, sizes } => starts.iter().chain(sizes).collect(),
             Op::Pad { lo, hi } | Op::ImplicitPad { lo, hi } => lo.iter().chain(hi).collect(),
             Op::DimValues { dims } => dims.iter().collect(),
-            Op::Contract { rhs, .. } => rhs.panels().map(|(.., n)| n).into_iter().collect(),
+            Op::Contract { rhs, .. } => rhs.columns().into_iter().collect(),
             Op::Sort { take, .. } | Op::Suppress { take } => vec![take],
             Op::Append { at, .. } => vec![at],
             Op::WinogradOutput { tile: _, height, width } => vec![height, width],
@@ -504,8 +504,8 @@ impl Op {
                 Op::ImplicitPad { lo: all(lo, DimRole::Number)?, hi: all(hi, DimRole::Number)? }
             }
             Op::DimValues { dims } => Op::DimValues { dims: all(dims, DimRole::Number)? },
-            Op::Contract { batch, m, k, rhs } => match rhs.panels() {
-                Some((.., n)) => {
+            Op::Contract { batch, m, k, rhs } => match rhs.columns() {
+                Some(n) => {
                     let rhs = rhs.with_columns(number(n, DimRole::Number)?);
                     Op::Contract { batch: *batch, m: *m, k: *k, rhs }
                 }

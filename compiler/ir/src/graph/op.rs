@@ -32,7 +32,7 @@ pub enum MapFn {
     Bitcast { to: DType },
 }
 
-/// Layout of the right-hand operand of [`Op::Contract`].
+/// Layout of the right-hand operand of [`Op::Contract`]; where panels have their elements is what [`super::PanelLayout`] says.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum RhsLayout {
     /// `[batch.., k.., n]`
@@ -52,15 +52,6 @@ pub enum RhsLayout {
 }
 
 impl RhsLayout {
-    /// Of panels: their columns, the steps that a row of them holds, and the columns of all.
-    pub fn panels(&self) -> Option<(usize, usize, &Dim)> {
-        match self {
-            RhsLayout::Plain => None,
-            RhsLayout::Panels { nr, depth, n } => Some((*nr, *depth, n)),
-            RhsLayout::Ordered { nr, n, .. } => Some((*nr, DOT_DEPTH, n)),
-        }
-    }
-
     /// The same with `columns` columns in all, if it is panels.
     pub fn with_columns(&self, columns: Dim) -> RhsLayout {
         let mut layout = self.clone();

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::graph::{Def, Dim, Graph, Sym, TensorType};
+use crate::graph::{Def, Dim, Graph, PanelLayout, Sym, TensorType};
 
 /// An input that is state, and the output of the same number.
 #[derive(Clone, PartialEq, Debug)]
@@ -38,8 +38,8 @@ impl State {
     }
 }
 
-/// A tensor `[before.., size, behind..]` that lies as `[before.., ceil(size / width), behind.., width]`: as
-/// [`Op::Pack`](super::Op::Pack) lays out the right-hand side of a product whose columns are along the axis.
+/// A tensor `[before.., size, behind..]` that lies as [`Op::Pack`](super::Op::Pack) lays out the right-hand side of a product whose
+/// columns are along the axis.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Panels {
     pub axis: usize,
@@ -48,23 +48,21 @@ pub struct Panels {
 }
 
 impl Panels {
+    /// Where a tensor of this shape, or of another size along the axis, has its elements; `None` if it has no such axis.
+    pub fn layout(&self, whole: &[Dim]) -> Option<PanelLayout> {
+        let layout = PanelLayout::of_plain(whole, self.axis, self.axis, self.width.max(1))?;
+        Some(layout.with_columns(self.size.clone()))
+    }
+
     pub fn stored(&self, whole: &TensorType) -> TensorType {
-        let mut ty = whole.clone();
-        let width = Dim::from(self.width.max(1));
-        if self.axis < ty.rank() {
-            ty.shape[self.axis] = self.size.ceil_div(&width).unwrap_or(Dim::ZERO);
-        }
-        ty.shape.push(width);
-        ty
+        let layout = self.layout(&whole.shape).and_then(|layout| layout.packed());
+        TensorType { shape: layout.unwrap_or_else(|| whole.shape.clone()), ..whole.clone() }
     }
 
     pub fn whole(&self, stored: &TensorType) -> TensorType {
-        let mut ty = stored.clone();
-        ty.shape.pop();
-        if self.axis < ty.rank() {
-            ty.shape[self.axis] = self.size.clone();
-        }
-        ty
+        let layout = PanelLayout::of_packed(&stored.shape, self.axis, (self.width, 1), self.size.clone());
+        let shape = layout.map_or_else(|| stored.shape.clone(), |layout| layout.plain(self.axis));
+        TensorType { shape, ..stored.clone() }
     }
 }
 

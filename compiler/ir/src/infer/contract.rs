@@ -2,8 +2,9 @@
 
 use super::{Types, arity, broadcast_shapes, fail, one};
 use crate::error::Result;
+use crate::graph::panels::rows_of;
 use crate::graph::{
-    DOT_DEPTH, DType, Dim, MOST_DIGITS, Op, PAIR_DEPTH, RhsLayout, TensorType, codes_per_word,
+    DOT_DEPTH, DType, Dim, MOST_DIGITS, Op, PAIR_DEPTH, PanelLayout, RhsLayout, TensorType, codes_per_word,
 };
 use crate::winograd;
 
@@ -13,7 +14,7 @@ pub(super) fn contract(
     rhs: &RhsLayout,
 ) -> Types {
     let [a, b, digits @ ..] = inputs else { return fail("a contraction needs two operands") };
-    let depth = rhs.panels().map_or(1, |(_, depth, _)| depth);
+    let depth = rhs.depth();
     let result = match (a.dtype, b.dtype, depth) {
         (DType::U8 | DType::I8, DType::I8, 1 | DOT_DEPTH) if k > 0 => DType::I32,
         (DType::I16, DType::I16, 1 | PAIR_DEPTH) if k > 0 => DType::I32,
@@ -22,17 +23,11 @@ pub(super) fn contract(
         (a, b, 1) if a == b => a,
         _ => return fail(format!("contraction of {a} with {b}, {depth} steps deep")),
     };
-    let skip = usize::from(*rhs != RhsLayout::Plain);
-    let b_rank = batch + k + 1 + skip;
-    if a.rank() != batch + m + k || b.rank() != b_rank {
+    if a.rank() != batch + m + k || b.rank() != rhs.rank(batch, k) {
         return fail(format!("contraction over {batch} batch, {m} row and {k} inner axes of {a} with {b}"));
     }
-    let n = rhs.panels().map_or_else(|| b.shape[batch + k].clone(), |(.., n)| n.clone());
-    let mut b_inner = b.shape[batch + skip..batch + skip + k].to_vec();
-    if let Some(last) = b_inner.last_mut() {
-        *last = last.clone() * Dim::from(depth);
-    }
-    for (x, y) in a.shape[batch + m..].iter().zip(&b_inner) {
+    let n = rhs.columns().unwrap_or(&b.shape[b.rank() - 1]).clone();
+    for (x, y) in a.shape[batch + m..].iter().zip(&rhs.inner(&b.shape, batch)) {
         if x != y && x.is_const() && y.is_const() {
             return fail(format!("inner dims {x} and {y} of a product differ ({a} with {b})"));
         }
@@ -50,7 +45,7 @@ pub(super) fn contract(
 
 /// Whether the third input of a contraction is an order of the rows of the panels `b`, with short sums in the first `short`.
 fn is_order_of(inputs: &[&TensorType], (a, b): (&TensorType, &TensorType), short: usize) -> Result<()> {
-    let rows = &b.shape[..b.rank() - 1];
+    let rows = rows_of(&b.shape);
     let steps = rows.last().and_then(Dim::as_const);
     let fits = steps.is_some_and(|steps| (short as i64..=1 << 16).contains(&steps));
     let is_order = |order: &&TensorType| order.dtype == DType::U16 && order.shape == rows;
@@ -84,14 +79,12 @@ fn is_digits_of(inputs: &[&TensorType], lhs: &TensorType, (batch, k): (usize, us
 pub(super) fn pack(op: &Op, inputs: &[&TensorType], (batch, k, nr): (usize, usize, usize)) -> Types {
     arity(op, inputs, 1)?;
     let ty = inputs[0];
-    if ty.rank() != batch + k + 1 || nr == 0 {
-        return fail(format!("pack of {ty} with {batch} batch and {k} inner axes"));
+    let fits = ty.rank() == batch + k + 1 && nr > 0;
+    let layout = PanelLayout::of_plain(&ty.shape, batch, batch + k, nr).filter(|_| fits);
+    match layout.and_then(|layout| layout.packed()) {
+        Some(packed) => one(ty.dtype, packed),
+        None => fail(format!("pack of {ty} with {batch} batch and {k} inner axes")),
     }
-    let mut shape = ty.shape[..batch].to_vec();
-    shape.push(ty.shape[batch + k].ceil_div(&Dim::from(nr)).expect("nr is not zero"));
-    shape.extend_from_slice(&ty.shape[batch..batch + k]);
-    shape.push(Dim::from(nr));
-    one(ty.dtype, shape)
 }
 
 pub(super) fn dequantize(inputs: &[&TensorType], bits: usize) -> Types {

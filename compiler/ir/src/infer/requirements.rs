@@ -2,7 +2,7 @@
 
 use crate::graph::claim::{Stated, V};
 use crate::graph::dim::product;
-use crate::graph::{Dim, Op, Requirement, RhsLayout, TensorType};
+use crate::graph::{Dim, Op, Requirement, TensorType};
 use crate::infer::contract::squares_of;
 use crate::winograd::KERNEL;
 
@@ -12,20 +12,15 @@ pub(super) fn requirements(op: &Op, inputs: &[&TensorType], results: &[TensorTyp
     let mut list = Needs::default();
     match op {
         Op::Map(_) => inputs.iter().for_each(|ty| list.broadcasts(&ty.shape, &results[0].shape)),
-        Op::Contract { batch, m, k, rhs } => {
+        Op::Contract { batch, m, rhs, .. } => {
             let (a, b) = (&inputs[0].shape, &inputs[1].shape);
             list.broadcasts(&a[..*batch], &results[0].shape[..*batch]);
             list.broadcasts(&b[..*batch], &results[0].shape[..*batch]);
-            let skip = usize::from(*rhs != RhsLayout::Plain);
-            let mut inner = b[batch + skip..batch + skip + k].to_vec();
-            if let (Some((_, depth, _)), Some(last)) = (rhs.panels(), inner.last_mut()) {
-                *last = last.clone() * Dim::from(depth);
-            }
-            list.all_equal("an inner dimension of a product", &a[batch + m..], &inner);
-            if let Some((nr, depth, n)) = rhs.panels() {
-                let panels = n.ceil_div(&Dim::from(nr.max(1))).unwrap_or(Dim::ZERO);
-                list.all_equal("the number of panels of a product", &b[*batch..=*batch], &[panels]);
-                list.all_equal("the width of a panel", &b[b.len() - 1..], &[Dim::from(nr * depth)]);
+            list.all_equal("an inner dimension of a product", &a[batch + m..], &rhs.inner(b, *batch));
+            if let Some(panels) = rhs.of_packed(b, *batch) {
+                let axis = panels.axis();
+                list.all_equal("the number of panels of a product", &b[axis..=axis], &[panels.count()]);
+                list.all_equal("the width of a panel", &b[b.len() - 1..], &[Dim::from(panels.row())]);
             }
         }
         Op::Expand { shape } => list.broadcasts(&inputs[0].shape, shape),

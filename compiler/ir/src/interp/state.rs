@@ -5,7 +5,8 @@ use super::Symbols;
 use crate::error::Result;
 use crate::eval::movement;
 use crate::eval::run::usage;
-use crate::graph::{Dim, Graph, Growth, Tensor};
+use crate::graph::panels::{dims, sizes};
+use crate::graph::{Dim, Graph, Growth, PanelLayout, Tensor};
 
 fn growths(graph: &Graph) -> impl Iterator<Item = (usize, &Growth)> {
     graph.states.iter().enumerate().filter_map(|(at, state)| Some((at, state.growth.as_ref()?)))
@@ -44,9 +45,10 @@ pub(super) fn before(graph: &Graph, inputs: &mut [Tensor], symbols: &Symbols) ->
             shape[axis] = size(&growth.capacity, symbols);
         }
         let panel = state.panels.as_ref().map(|panels| panels.width);
-        if let Some(panel) = panel {
-            shape[axis] = shape[axis].div_ceil(panel);
-            shape.push(panel);
+        if let Some(panels) = &state.panels {
+            let columns = Dim::from(shape[axis]);
+            let layout = panels.layout(&dims(&shape)).map(|layout| layout.with_columns(columns));
+            shape = layout.and_then(|layout| sizes(&layout.packed()?)).unwrap_or(shape);
         }
         let room = Tensor::new(tensor.dtype, shape.clone(), movement::zeroed(tensor.dtype, &shape)?.into());
         *tensor = movement::append(&room, tensor, (axis, 0), panel)?;
@@ -60,8 +62,10 @@ pub(super) fn after(graph: &Graph, outputs: &mut [Tensor], symbols: &Symbols) ->
         let Some(axis) = state.axis() else { continue };
         let tensor = &mut outputs[graph.given_outputs() + at];
         let mut held = &state.ty.shape[axis];
-        if state.panels.is_some() {
-            *tensor = movement::from_panels(tensor, axis)?;
+        if let Some(panels) = &state.panels
+            && let Some(layout) = PanelLayout::of_room(&tensor.shape, axis, panels.width)
+        {
+            *tensor = movement::from_panels(tensor, &layout)?;
         }
         if let Some(growth) = &state.growth {
             held = &growth.next;

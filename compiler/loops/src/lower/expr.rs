@@ -138,14 +138,12 @@ impl Lowering<'_> {
     ) -> Result<Vec<Index>> {
         let inputs: Vec<&TensorType> = node.inputs.iter().map(|&input| self.graph.ty(input)).collect();
         let shape = &inputs[operand].shape;
-        let broadcasts = matches!(node.op, Op::Map(_) | Op::Expand { .. });
         let mut picks = picks.into_iter();
         let mut at = Vec::with_capacity(shape.len());
         for (size, source) in
             shape.iter().zip(node.op.sources(operand, &inputs, self.graph.ty(node.outputs[0])))
         {
             at.push(match source {
-                _ if broadcasts && *size == Dim::ONE => Index::zero(),
                 Source::Along { offset, terms } => {
                     let mut terms = terms.iter().map(|&(axis, by)| index[axis].scale(&Dim::from(by)));
                     let first = terms.next().unwrap_or_else(Index::zero);

@@ -34,6 +34,50 @@ pub(super) fn identity(op: ReduceFn, dtype: DType) -> Result<Expr> {
 /// Lanes of a vector that are combined one by one: those of 128 bits, because some machines have no vectors of half of that.
 const LAST_LANES: usize = 4;
 
+/// The axes of the result of a reduction that keeps the last one.
+struct KeptAxes {
+    /// Of the last axis.
+    channels: Dim,
+    /// The axis whose neighbours are computed together: the kept axis before the last. Without one there is one column.
+    column: Option<usize>,
+    columns: Dim,
+    /// The kept axis before that one.
+    row: Option<usize>,
+    /// The axes around these two, as the result has them: with 1 in place of the two.
+    outer: Vec<Dim>,
+}
+
+impl KeptAxes {
+    fn of(shape: &[Dim]) -> KeptAxes {
+        let (mut outer, last) = (shape.to_vec(), shape.len() - 1);
+        let channels = std::mem::replace(&mut outer[last], Dim::ONE);
+        let before_last = |dims: &[Dim]| (0..last).rev().find(|&axis| dims[axis] != Dim::ONE);
+        let column = before_last(&outer);
+        let columns = column.map_or(Dim::ONE, |axis| std::mem::replace(&mut outer[axis], Dim::ONE));
+        KeptAxes { channels, column, columns, row: before_last(&outer), outer }
+    }
+
+    /// Whether the columns and channels are all there is.
+    fn is_alone(&self) -> bool {
+        self.outer.iter().all(|dim| *dim == Dim::ONE)
+    }
+
+    /// Where the columns, or the channels, are all there is, threads share a loop over them if it is the only one.
+    fn shared(&self, only: bool) -> LoopKind {
+        if only && self.is_alone() { LoopKind::Parallel } else { LoopKind::Serial }
+    }
+
+    /// The channels in blocks that are finished for all rows before the next ones, where there are rows and that is chosen.
+    fn blocks(&self, block: &ChannelBlock) -> Result<Option<ChannelBlocks>> {
+        let Some(row) = self.row.filter(|_| block.channels > 0) else { return Ok(None) };
+        let size = Dim::from(block.channels);
+        let Some(count) = self.channels.exact_div(&size) else {
+            return internal("channels in uneven blocks");
+        };
+        Ok(Some(ChannelBlocks { row, count, size, parts: Dim::from(block.parts) }))
+    }
+}
+
 /// How the two innermost kept axes of a reduction are dealt out to blocks that stay in registers.
 struct KeptBlocks {
     /// The kept axis before the last, whose neighbours are computed together.
@@ -46,6 +90,16 @@ struct KeptBlocks {
 }
 
 impl KeptBlocks {
+    /// `together`: channels that are finished before the next ones.
+    fn deal(kept: &KeptAxes, block: &ChannelBlock, together: &Dim, lanes: usize) -> KeptBlocks {
+        let columns = runs::greedy(&kept.columns, &block.runs(kept.columns.as_const()));
+        let channels = channel_runs(together, lanes, block.vectors);
+        let column_kind = kept.shared(columns.len() == 1);
+        let channel_kind =
+            kept.shared(columns.iter().all(|run| run.count == Dim::ONE) && channels.len() == 1);
+        KeptBlocks { column: kept.column, columns, channels, lanes, column_kind, channel_kind }
+    }
+
     /// The first element of each vector of a block, channel by channel, and the elements of a vector. Each run comes with the number of
     /// the block in it.
     fn places(
@@ -373,65 +427,55 @@ impl Lowering<'_> {
         anchor: ValueId,
     ) -> Result<()> {
         let shape = self.graph.ty(x).shape.clone();
-        let kept = self.graph.ty(anchor).shape.clone();
-        let last = kept.len() - 1;
         let dtype = self.graph.ty(x).dtype;
         let reduced: Vec<Dim> = axes.iter().map(|&axis| shape[axis].clone()).collect();
-        let lanes = self.core.lanes_of(dtype);
-        // The axis whose neighbours are computed together: the kept axis before the last.
-        let column = (0..last).rev().find(|axis| kept[*axis] != Dim::ONE);
-        let mut outer = kept.clone();
-        outer[last] = Dim::ONE;
-        let columns = column.map_or(Dim::ONE, |axis| std::mem::replace(&mut outer[axis], Dim::ONE));
-        let row = (0..last).rev().find(|axis| outer[*axis] != Dim::ONE);
-        let only = outer.iter().all(|dim| *dim == Dim::ONE);
+        let kept = KeptAxes::of(&self.graph.ty(anchor).shape);
+        let block = self.channel_block(op, x, &reduced, &kept)?;
+        let ChannelBlock { written_out, sum_terms, .. } = block;
+        let job = Job { op, axes: axes.to_vec(), x, anchor, dtype, reduced, written_out, sum_terms };
+        let blocks = kept.blocks(&block)?;
+        let together = blocks.as_ref().map_or(&kept.channels, |blocks| &blocks.size);
+        let dealt = KeptBlocks::deal(&kept, &block, together, self.core.lanes_of(dtype));
+        let adds_quads = self.adds_quads(&job, &kept.channels)?;
+        let fill = &mut |cx: &mut Self, index: Vec<Index>| match adds_quads {
+            true => {
+                let (columns, channels) = (&dealt.columns, &dealt.channels);
+                cx.reduce_quads(&job, &index, dealt.column, columns, channels, kept.shared(true))
+            }
+            false => cx.reduce_kept(&job, &dealt, &index),
+        };
+        match blocks {
+            Some(blocks) => self.for_channel_blocks(&kept.outer, &blocks, fill),
+            None => self.for_shared(&kept.outer, fill),
+        }
+    }
+
+    /// The block of results that is in registers at a time.
+    fn channel_block(
+        &mut self,
+        op: ReduceFn,
+        x: ValueId,
+        reduced: &[Dim],
+        kept: &KeptAxes,
+    ) -> Result<ChannelBlock> {
         let window = self.window_of(x);
         let facts = Facts {
             core: self.core,
-            lanes,
+            lanes: self.core.lanes_of(self.graph.ty(x).dtype),
             reduced: reduced.iter().map(Dim::as_const).collect(),
-            terms: self.terms(op, x, &reduced),
+            terms: self.terms(op, x, reduced),
             windows: window.is_some(),
-            positions: columns.as_const(),
+            positions: kept.columns.as_const(),
             halves: self.multiplies_halves(op, x),
-            alone: only,
+            alone: kept.is_alone(),
             shared: window.and_then(|window| self.shared_rows(window)),
-            rows: row.map(|row| outer[row].clone()),
-            channels: kept[last].as_const(),
+            rows: kept.row.map(|row| kept.outer[row].clone()),
+            channels: kept.channels.as_const(),
         };
         let mut pick = self.picker();
         let block = ChannelBlock::choose(&facts, &mut pick)?;
         self.tuned(pick)?;
-        let ChannelBlock { written_out, sum_terms, .. } = block;
-        let job = Job { op, axes: axes.to_vec(), x, anchor, dtype, reduced, written_out, sum_terms };
-        let columns = runs::greedy(&columns, &block.runs(columns.as_const()));
-        let blocks = match row.filter(|_| block.channels > 0) {
-            Some(row) => {
-                let size = Dim::from(block.channels);
-                let Some(count) = kept[last].exact_div(&size) else {
-                    return internal("channels in uneven blocks");
-                };
-                Some(ChannelBlocks { row, count, size, parts: Dim::from(block.parts) })
-            }
-            None => None,
-        };
-        let together = blocks.as_ref().map_or(&kept[last], |blocks| &blocks.size);
-        let channels = channel_runs(together, lanes, block.vectors);
-        // Where the columns, or the channels, are all there is, threads share them.
-        let share = |alone: bool| if alone { LoopKind::Parallel } else { LoopKind::Serial };
-        let column_kind = share(only && columns.len() == 1);
-        let channel_kind =
-            share(only && columns.iter().all(|run| run.count == Dim::ONE) && channels.len() == 1);
-        let adds_quads = self.adds_quads(&job, &kept[last])?;
-        let kept = KeptBlocks { column, columns, channels, lanes, column_kind, channel_kind };
-        let fill = &mut |cx: &mut Self, index: Vec<Index>| match adds_quads {
-            true => cx.reduce_quads(&job, &index, column, &kept.columns, &kept.channels, share(only)),
-            false => cx.reduce_kept(&job, &kept, &index),
-        };
-        match blocks {
-            Some(blocks) => self.for_channel_blocks(&outer, &blocks, fill),
-            None => self.for_shared(&outer, fill),
-        }
+        Ok(block)
     }
 
     /// The results at an index of the outer axes: each block of columns and channels in registers.

@@ -2,7 +2,7 @@
 
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::dim::volume;
-use onnxc_ir::graph::{DType, Dim, Op, ValueId};
+use onnxc_ir::graph::{DType, Dim, Op, PanelLayout, ValueId};
 
 use crate::lower::reduce::identity;
 use crate::lower::{Lowering, internal};
@@ -156,13 +156,19 @@ impl Lowering<'_> {
         out: ValueId,
     ) -> Result<()> {
         let shape = self.graph.ty(new).shape.clone();
-        let width = Dim::from(panel);
+        let Some(layout) = PanelLayout::of_plain(&shape, axis, axis, panel) else {
+            return internal("panels along no axis");
+        };
         self.for_shape(&shape, LoopKind::Serial, &mut |cx, index| {
             let value = cx.expr_at(new, &index)?;
             let place = index[axis].add_dim(at);
             let mut to = index;
-            to[axis] = place.floor_div(&width, &cx.extent_fn());
-            to.push(place.modulo(&width, &cx.extent_fn()));
+            let (number, lane) = layout.cut(&place, |at, by| {
+                let extents = cx.extent_fn();
+                (at.floor_div(by, &extents), at.modulo(by, &extents))
+            });
+            to[axis] = number;
+            to.push(lane);
             cx.store(out, &to, value);
             Ok(())
         })
@@ -194,25 +200,19 @@ impl Lowering<'_> {
     /// Column panels of a right-hand side: the last panel's missing columns are zero.
     fn pack(&mut self, x: ValueId, batch: usize, k: usize, nr: usize, out: ValueId) -> Result<()> {
         let shape = self.graph.ty(x).shape.clone();
-        let n = shape[batch + k].clone();
-        let width = Dim::from(nr);
-        let whole = n.floor_div(&width).expect("nr is positive");
-        let rest = n.clone() - whole.clone() * width.clone();
+        let Some(layout) = PanelLayout::of_plain(&shape, batch, batch + k, nr) else {
+            return internal("a right-hand side without columns");
+        };
+        let (width, whole, rest) = (Dim::from(nr), layout.whole(), layout.rest());
         let rank = batch + 1 + k + 1;
         let all = self.graph.ty(out).shape[batch].clone();
         let read = |cx: &mut Self, index: &[Index], panel: &Index| {
             let mut at = index[..batch].to_vec();
             at.extend_from_slice(&index[batch + 1..batch + 1 + k]);
-            at.push(panel.scale(&Dim::from(nr)).add(&index[rank - 1]));
+            at.push(layout.column(panel, &index[rank - 1]));
             cx.expr_at(x, &at)
         };
-        let panels = |count: &Dim, columns: &Dim| {
-            let mut region = shape[..batch].to_vec();
-            region.push(count.clone());
-            region.extend_from_slice(&shape[batch..batch + k]);
-            region.push(columns.clone());
-            region
-        };
+        let panels = |count: &Dim, columns: &Dim| layout.part(count, columns).expect("each step has a row");
         self.leading_loop(out, &mut |cx, lead| {
             let mut shift = vec![Dim::ZERO; rank];
             if whole != Dim::ZERO {

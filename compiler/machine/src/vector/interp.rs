@@ -358,9 +358,19 @@ impl FuncRun<'_> {
             return Ok(vector(one, |_| bits));
         }
         let Some(lanes) = inst.op.lanes() else { return Err("no lanes".into()) };
+        for of_kind in [Self::arranged, Self::resized, Self::computed] {
+            if let Some(value) = of_kind(self, inst, lanes)? {
+                return Ok(value);
+            }
+        }
+        Err("no operation on vectors".into())
+    }
+
+    /// Operations that give constants, or elements of memory and of other vectors as they are.
+    fn arranged(&self, inst: &Inst, lanes: Lanes) -> Ran<Option<Value>> {
         let (count, width) = (lanes.count(), lanes.width());
         let used = |at: usize| self.operand(inst, at, lanes);
-        Ok(match inst.op {
+        Ok(Some(match inst.op {
             Op::Splat(_, bits) => vector(lanes, |_| bits),
             Op::Ramp(_, first) => {
                 vector(lanes, |at| (f32::from_bits(first as u32) + at as f32).to_bits().into())
@@ -382,6 +392,46 @@ impl FuncRun<'_> {
                 let bits = self.read(self.address(inst.mem)?, width)?;
                 vector(lanes, |_| bits)
             }
+            Op::InsertQuarter(at, _) => {
+                let (mut whole, address) = (used(0)?, self.address(inst.mem)?);
+                for byte in 0..16 {
+                    whole[16 * usize::from(at) + byte] = self.read(address + byte as u64, 1)? as u8;
+                }
+                Value::Vector(whole)
+            }
+            Op::Interleave(_) => {
+                let a = used(0)?;
+                let byte =
+                    |lane: usize, quarter: usize| u64::from(a[count * quarter + lane]) << (8 * quarter);
+                vector(lanes, |lane| (0..4).map(|quarter| byte(lane, quarter)).sum())
+            }
+            Op::Blend(_) => {
+                let mask = self.mask(inst.uses[0])?;
+                let (then, otherwise) = (self.vector(inst.uses[1])?, self.vector(inst.uses[2])?);
+                vector(lanes, |at| lane(if mask >> at & 1 == 1 { &then } else { &otherwise }, at, width))
+            }
+            Op::Insert(to, _) => {
+                let (a, scalar) = (self.vector(inst.uses[0])?, self.vector(inst.uses[1])?);
+                let to = usize::from(to);
+                vector(lanes, |at| if at == to { lane(&scalar, 0, width) } else { lane(&a, at, width) })
+            }
+            Op::SplatLane(_) => {
+                let a = self.vector(inst.uses[0])?;
+                vector(lanes, |_| lane(&a, 0, width))
+            }
+            Op::MaskBits(_) => {
+                let mask = self.mask(inst.uses[0])?;
+                vector(lanes, |at| if mask >> at & 1 == 1 { u64::MAX } else { 0 })
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Operations that give elements another width.
+    fn resized(&self, inst: &Inst, lanes: Lanes) -> Ran<Option<Value>> {
+        let count = lanes.count();
+        let used = |at: usize| self.operand(inst, at, lanes);
+        Ok(Some(match inst.op {
             Op::LoadSmall(small, _) => {
                 let (address, bytes) = (self.address(inst.mem)?, small.bytes());
                 let elements = (0..count).map(|at| self.read(address + (at * bytes) as u64, bytes));
@@ -422,19 +472,6 @@ impl FuncRun<'_> {
                     }
                 })
             }
-            Op::InsertQuarter(at, _) => {
-                let (mut whole, address) = (used(0)?, self.address(inst.mem)?);
-                for byte in 0..16 {
-                    whole[16 * usize::from(at) + byte] = self.read(address + byte as u64, 1)? as u8;
-                }
-                Value::Vector(whole)
-            }
-            Op::Interleave(_) => {
-                let a = used(0)?;
-                let byte =
-                    |lane: usize, quarter: usize| u64::from(a[count * quarter + lane]) << (8 * quarter);
-                vector(lanes, |lane| (0..4).map(|quarter| byte(lane, quarter)).sum())
-            }
             Op::Saturate(small, _) => {
                 let a = used(0)?;
                 packed(count, small.bytes(), |at| match (small, lane(&a, at, 4) as u32) {
@@ -456,6 +493,24 @@ impl FuncRun<'_> {
                     }
                 })
             }
+            Op::Convert(op, _) => {
+                let a = self.vector(inst.uses[0])?;
+                let (from, to) = match op {
+                    Convert::Widen | Convert::IntToDouble | Convert::Extend => (4, 8),
+                    Convert::Narrow | Convert::DoubleToInt | Convert::Truncate => (8, 4),
+                    Convert::LongToDouble | Convert::DoubleToLong | Convert::SaturateToLong => (8, 8),
+                };
+                packed(count, to, |at| convert(op, lane(&a, at, from)))
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Operations that compute each element of those in its lane.
+    fn computed(&self, inst: &Inst, lanes: Lanes) -> Ran<Option<Value>> {
+        let (count, width) = (lanes.count(), lanes.width());
+        let used = |at: usize| self.operand(inst, at, lanes);
+        Ok(Some(match inst.op {
             Op::Binary(op, _) => {
                 let (a, b) = (used(0)?, used(1)?);
                 vector(lanes, |at| binary(op, lane(&a, at, width), lane(&b, at, width), width))
@@ -518,35 +573,8 @@ impl FuncRun<'_> {
                     fma(lane(&a, at, width), lane(&b, at, width), lane(&c, at, width), false, width)
                 })
             }
-            Op::Blend(_) => {
-                let mask = self.mask(inst.uses[0])?;
-                let (then, otherwise) = (self.vector(inst.uses[1])?, self.vector(inst.uses[2])?);
-                vector(lanes, |at| lane(if mask >> at & 1 == 1 { &then } else { &otherwise }, at, width))
-            }
-            Op::Insert(to, _) => {
-                let (a, scalar) = (self.vector(inst.uses[0])?, self.vector(inst.uses[1])?);
-                let to = usize::from(to);
-                vector(lanes, |at| if at == to { lane(&scalar, 0, width) } else { lane(&a, at, width) })
-            }
-            Op::SplatLane(_) => {
-                let a = self.vector(inst.uses[0])?;
-                vector(lanes, |_| lane(&a, 0, width))
-            }
-            Op::MaskBits(_) => {
-                let mask = self.mask(inst.uses[0])?;
-                vector(lanes, |at| if mask >> at & 1 == 1 { u64::MAX } else { 0 })
-            }
-            Op::Convert(op, _) => {
-                let a = self.vector(inst.uses[0])?;
-                let (from, to) = match op {
-                    Convert::Widen | Convert::IntToDouble | Convert::Extend => (4, 8),
-                    Convert::Narrow | Convert::DoubleToInt | Convert::Truncate => (8, 4),
-                    Convert::LongToDouble | Convert::DoubleToLong | Convert::SaturateToLong => (8, 8),
-                };
-                packed(count, to, |at| convert(op, lane(&a, at, from)))
-            }
-            _ => return Err("no operation on vectors".into()),
-        })
+            _ => return Ok(None),
+        }))
     }
 }
 

@@ -1,7 +1,10 @@
 //! Tensors in a state block, for callers in this process and in the interpreter; `host::lower::state` has the layout.
 
+use std::ops::Range;
+
 use onnxc_ir::error::{Error, Kind, Result, Stage};
-use onnxc_ir::graph::{DType, Tensor};
+use onnxc_ir::graph::panels::dims;
+use onnxc_ir::graph::{DType, PanelLayout, PanelPlaces, Tensor};
 
 /// Elements along a growing axis for which such callers make room beyond what a run leaves: strides are others than if there
 /// were none.
@@ -22,36 +25,35 @@ pub struct StateTensor {
 }
 
 impl StateTensor {
-    /// Elements along an axis that there is memory for.
-    fn room(&self, axis: usize) -> usize {
-        match self.panels {
-            Some((own, width)) if own == axis => self.dims[axis].next_multiple_of(width),
-            _ => self.dims[axis],
-        }
+    /// The axis along which the tensor lies in panels, and where these have their elements.
+    fn in_panels(&self) -> Option<(usize, PanelPlaces)> {
+        let (axis, width) = self.panels?;
+        let layout = PanelLayout::of_plain(&dims(&self.dims), axis, axis, width)?;
+        Some((axis, layout.places()?))
     }
 
     pub fn bytes(&self) -> usize {
-        (0..self.dims.len()).map(|axis| self.room(axis)).product::<usize>() * self.dtype.size()
+        let elements = match self.in_panels() {
+            Some((axis, places)) => self.dims[..axis].iter().product::<usize>() * places.len(),
+            None => self.dims.iter().product(),
+        };
+        elements * self.dtype.size()
     }
 
     /// Where in the block each element of a tensor of this shape lies, in row-major order.
     fn places(&self, shape: &[usize]) -> Vec<usize> {
-        let (axis, width) = self.panels.unwrap_or((shape.len(), 1));
+        let panels = self.in_panels();
         let mut index = vec![0; shape.len()];
         let mut places = Vec::with_capacity(shape.iter().product());
         for _ in 0..shape.iter().product::<usize>() {
-            // Panels along the axis, then what is behind it, then the elements of a panel.
-            let mut at = 0;
-            for (own, &i) in index.iter().enumerate() {
-                let (i, extent) = match own == axis {
-                    true => (i / width, self.room(own) / width),
-                    false => (i, self.dims[own]),
-                };
-                at = at * extent + i;
-            }
-            if axis < shape.len() {
-                at = at * width + index[axis] % width;
-            }
+            let row_major = |axes: Range<usize>| axes.fold(0, |at, own| at * self.dims[own] + index[own]);
+            let at = match panels {
+                Some((axis, panels)) => {
+                    let behind = row_major(axis + 1..shape.len());
+                    row_major(0..axis) * panels.len() + panels.at(behind, index[axis])
+                }
+                None => row_major(0..shape.len()),
+            };
             places.push(self.offset + at * self.dtype.size());
             for own in (0..shape.len()).rev() {
                 index[own] += 1;

@@ -13,6 +13,7 @@ use crate::rewrite::{operation, producer, splat};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::dim::product;
+use onnxc_ir::graph::panels::missing_steps;
 use onnxc_ir::graph::{DOT_DEPTH, DType, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
@@ -49,7 +50,8 @@ pub(super) fn in_bytes(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Resu
     };
     let (x, y, k) = without_units(b, (x, y), [batch, m, k])?;
     let inner: Vec<i64> = b.shape(x.value)[batch + m..].iter().filter_map(Dim::as_const).collect();
-    let missing = -inner.last().copied().unwrap_or(0) & (DOT_DEPTH as i64 - 1);
+    let missing = inner.last().and_then(|&last| missing_steps(&Dim::from(last), DOT_DEPTH)?.as_const());
+    let missing = missing.unwrap_or(0);
     let (left, right) = match missing {
         0 => (x.value, y.value),
         _ => (

@@ -31,7 +31,7 @@ impl Lowering<'_> {
         let part = job.tile.part_of(extent);
         let block = part.filter(|block| block.is_multiple_of(per_word)).unwrap_or(extent as usize);
         let (blocks, words) = (Dim::from(extent / block as i64), Dim::from(block / per_word));
-        let sums = self.kernel.local("sums", job.sum, &[tile.rows.len(), job.nr], job.lanes);
+        let sums = self.kernel.local("sums", job.sum, &[tile.rows.len(), job.panels.nr], job.lanes);
         self.clear(job, sums, tile.rows.len())?;
         let floats = |cx: &mut Self, part: &Index| {
             cx.for_each("block", &blocks, LoopKind::Serial, |cx, block| {
@@ -80,7 +80,7 @@ impl Lowering<'_> {
         };
         let here = self.codes(job, tile, part, &Index::zero())?;
         let word = self.graph.ty(here.codes).dtype.size() as i64;
-        let later = job.prefetch.stream / (words * word * job.nr as i64);
+        let later = job.prefetch.stream / (words * word * job.panels.nr as i64);
         let codes = self.codes(job, tile, &part.add(&Index::int(later.max(1))), &Index::zero())?;
         let first = codes.at(Some(&Index::zero()));
         let mut read = vec![(codes.codes, first, words), (codes.scale, codes.at(None), 1)];
@@ -90,7 +90,7 @@ impl Lowering<'_> {
             let Buffer { dtype, len, .. } = &self.kernel.buffers[buf];
             let size = dtype.size() as i64;
             if len.as_const().is_some_and(|len| len.saturating_mul(size) > job.prefetch.above) {
-                for line in (0..rows * job.nr as i64).step_by((CACHE_LINE / size) as usize) {
+                for line in (0..rows * job.panels.nr as i64).step_by((CACHE_LINE / size) as usize) {
                     self.push(Stmt::Prefetch { buf, index: index.add(&Index::int(line)) });
                 }
             }
@@ -106,8 +106,8 @@ impl Lowering<'_> {
         part: &Index,
         (word, lane): (&Index, Var),
     ) -> Result<Vec<(Expr, Codes, Index)>> {
-        let mut columns = Vec::with_capacity(job.nr / job.lanes);
-        for first in (0..job.nr).step_by(job.lanes) {
+        let mut columns = Vec::with_capacity(job.panels.nr / job.lanes);
+        for first in (0..job.panels.nr).step_by(job.lanes) {
             let column = Index::int(first as i64);
             let column = if job.lanes == 1 { column } else { column.add(&Index::var(lane)) };
             let codes = self.codes(job, tile, part, &column)?;
@@ -150,7 +150,7 @@ impl Lowering<'_> {
 
     /// Adds the sums of a part, scaled.
     fn add_part(&mut self, job: &Job, tile: &Tile, acc: Local, sums: Local, part: &Index) -> Result<()> {
-        self.for_columns(job, 0..job.nr, &mut |cx, column| {
+        self.for_columns(job, 0..job.panels.nr, &mut |cx, column| {
             let codes = cx.codes(job, tile, part, column)?;
             let scale = cx.code_scale(&codes)?;
             let scale = cx.bind("scale", scale);
@@ -166,8 +166,7 @@ impl Lowering<'_> {
 
     /// The codes of a part of a tile's panel, in one column.
     pub(super) fn codes(&self, job: &Job, tile: &Tile, part: &Index, column: &Index) -> Result<Codes> {
-        let mut lead = self.broadcast_batch(job.rhs, job, &tile.batch);
-        lead.extend([tile.panel.clone(), part.clone()]);
+        let lead = self.row_index(job, job.rhs, (&tile.batch, &tile.panel), std::slice::from_ref(part));
         self.codes_at(job, &lead, column)
     }
 

@@ -166,7 +166,8 @@ impl Lowering<'_> {
         part: &Index,
     ) -> Result<()> {
         let rows = tile.rows.len();
-        let dots = self.kernel.local("dots", DType::I32, &[rows * digits.sums(rows), job.nr], job.lanes);
+        let dots =
+            self.kernel.local("dots", DType::I32, &[rows * digits.sums(rows), job.panels.nr], job.lanes);
         let Some(per_word) = job.codes() else { return internal("digits without codes") };
         let words = match job.inner.last().and_then(Dim::as_const) {
             Some(steps) if (steps as usize).is_multiple_of(per_word) => Dim::from(steps as usize / per_word),
@@ -197,7 +198,7 @@ impl Lowering<'_> {
             })
             .collect();
         let units = units?;
-        self.for_columns(job, 0..job.nr, &mut |cx, column| {
+        self.for_columns(job, 0..job.panels.nr, &mut |cx, column| {
             let codes = cx.codes(job, tile, part, column)?;
             let scale = cx.code_scale(&codes)?;
             let scale = cx.bind("scale", scale);
@@ -281,7 +282,7 @@ impl Lowering<'_> {
         part: &Index,
     ) -> Result<()> {
         let rows = tile.rows.len();
-        self.for_columns(job, 0..job.nr, &mut |cx, column| {
+        self.for_columns(job, 0..job.panels.nr, &mut |cx, column| {
             let codes = cx.codes(job, tile, part, column)?;
             let begins = |digit: usize| digits.groups.iter().position(|group| group.start == digit);
             let zero = match codes.has_zero() && pass.iter().any(|(digit, _)| begins(*digit).is_some()) {

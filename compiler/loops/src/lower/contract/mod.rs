@@ -23,7 +23,7 @@ use crate::nest::{Axis, Nest, widths};
 use crate::{Buf, Expr, Index, Local, LoopKind, Stmt, visit};
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::dim::{product, row_major_strides};
-use onnxc_ir::graph::{DType, Dim, Node, Op, RhsLayout, Tensor, ValueId};
+use onnxc_ir::graph::{DType, Dim, Node, Op, PanelLayout, RhsLayout, Tensor, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn};
 use onnxc_machine::target::Core;
 use onnxc_tuning::Picker;
@@ -37,12 +37,10 @@ struct Job {
     batch: usize,
     rows: usize,
     inner: Vec<Dim>,
-    nr: usize,
-    /// Steps of the last inner axis that are added up at once; `inner` counts it in these.
-    depth: usize,
-    /// The product of one element, or `depth` elements, of either side.
+    /// How the right-hand side lies. The steps of one of its rows are added up at once; `inner` counts the last axis in these.
+    panels: PanelLayout,
+    /// The product of one element of either side, or of those of one row and column.
     product: BinaryFn,
-    columns: Dim,
     /// Type of the sums: f32 for the 16-bit floats.
     sum: DType,
     lanes: usize,
@@ -59,7 +57,7 @@ struct Job {
 
 /// What the terms of a sum are.
 enum Terms {
-    /// Products of elements, or of `depth` of them.
+    /// Products of elements, or of those of a row.
     Products,
     /// Products of bytes; the first ones have short sums.
     Short(Short),
@@ -194,7 +192,7 @@ impl Lowering<'_> {
         if (job.rows, job.batch) != (1, batch.len()) {
             return internal("a block of rows of several axes");
         }
-        let panels = job.columns.ceil_div(&Dim::from(job.nr)).expect("nr is positive");
+        let panels = job.panels.count();
         self.for_each("panel", &panels, LoopKind::Serial, |cx, panel| {
             cx.panel(&job, batch, &panel, &RangePart::whole())
         })
@@ -205,10 +203,11 @@ impl Lowering<'_> {
         let Op::Contract { batch, m, k: _, rhs: layout } = &node.op else {
             return internal("no contraction");
         };
-        let Some((nr, depth, n)) = layout.panels() else {
+        let (lhs, rhs, out) = (node.inputs[0], node.inputs[1], node.outputs[0]);
+        let Some(panels) = layout.of_packed(&self.graph.ty(rhs).shape, *batch) else {
             return internal("a contraction whose right-hand side is not packed");
         };
-        let (lhs, rhs, out) = (node.inputs[0], node.inputs[1], node.outputs[0]);
+        let PanelLayout { nr, depth, .. } = panels;
         let dtype = self.graph.ty(out).dtype;
         let sum = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
         if depth > 1 && self.graph.ty(lhs).dtype == DType::BF16 && sum != DType::F32 {
@@ -261,10 +260,8 @@ impl Lowering<'_> {
             batch: *batch,
             rows: *m,
             inner,
-            nr,
-            depth,
+            panels,
             product: self.product(lhs, rhs, depth),
-            columns: n.clone(),
             sum,
             lanes,
             tile,
@@ -397,7 +394,7 @@ impl Lowering<'_> {
             for place in &tile.rows {
                 let mut index = tile.batch.clone();
                 index.extend_from_slice(place);
-                index.push(tile.panel.scale(&Dim::from(job.nr)).add(&tile.first));
+                index.push(job.panels.column(&tile.panel, &tile.first));
                 let index = self.address(out, &index);
                 self.push(Stmt::Prefetch { buf: self.buffers[&out], index });
             }
@@ -534,9 +531,7 @@ impl Lowering<'_> {
                 at.push(Index::var(axis.var).add(&Index::int(steps.start)));
                 let mut step = InnerStep::at(product, &at);
                 if let (Some(order), Some(own)) = (short.order, step.lhs.last_mut()) {
-                    let mut place = cx.broadcast_batch(order, job, &tile.batch);
-                    place.push(tile.panel.clone());
-                    place.extend_from_slice(&at);
+                    let place = cx.row_index(job, order, (&tile.batch, &tile.panel), &at);
                     let place = cx.expr_at(order, &place)?;
                     *own = cx.as_index(Expr::cast(DType::I64, place));
                     if let Some(row) = step.rhs.last_mut().filter(|_| short.stays) {
@@ -560,7 +555,7 @@ impl Lowering<'_> {
         index.extend_from_slice(row);
         index.extend_from_slice(inner);
         if let Some(last) = index.last_mut() {
-            *last = last.scale(&Dim::from(job.depth));
+            *last = last.scale(&Dim::from(job.panels.depth));
         }
         let value = self.operand_at(job, job.lhs, &index)?;
         Ok(self.widened(job, "a", value))
@@ -570,12 +565,10 @@ impl Lowering<'_> {
     fn weight(&mut self, job: &Job, tile: &Tile, inner: &[Index], column: &Index) -> Result<Expr> {
         if let Some(buf) = tile.widened {
             let step = Index::row_major(inner, &job.inner);
-            return Ok(Expr::Load { buf, index: step.scale(&Dim::from(job.nr)).add(column) });
+            return Ok(Expr::Load { buf, index: step.scale(&Dim::from(job.panels.nr)).add(column) });
         }
-        let mut index = self.broadcast_batch(job.rhs, job, &tile.batch);
-        index.push(tile.panel.clone());
-        index.extend_from_slice(inner);
-        index.push(column.scale(&Dim::from(job.depth)));
+        let mut index = self.row_index(job, job.rhs, (&tile.batch, &tile.panel), inner);
+        index.push(column.scale(&Dim::from(job.panels.depth)));
         self.operand_at(job, job.rhs, &index)
     }
 
@@ -615,11 +608,11 @@ impl Lowering<'_> {
 
     /// An element of an operand, or all those of one step of small numbers, as a word: of bf16 as the f32 of the same bits.
     fn operand_at(&mut self, job: &Job, value: ValueId, index: &[Index]) -> Result<Expr> {
-        if job.depth == 1 {
+        if job.panels.depth == 1 {
             return self.expr_at(value, index);
         }
-        let mut parts = Vec::with_capacity(job.depth);
-        for step in 0..job.depth {
+        let mut parts = Vec::with_capacity(job.panels.depth);
+        for step in 0..job.panels.depth {
             let mut index = index.to_vec();
             if let Some(last) = index.last_mut() {
                 *last = last.add(&Index::int(step as i64));
@@ -632,7 +625,7 @@ impl Lowering<'_> {
             return Ok(typed(word));
         }
         // Read through a view that does not have them side by side.
-        let bits = 32 / job.depth as u64;
+        let bits = 32 / job.panels.depth as u64;
         let wide = parts.into_iter().zip(0..).map(|(part, at)| {
             let part = if pairs { Expr::bitcast(DType::U16, part) } else { part };
             let part = Expr::binary(BinaryFn::BitAnd, Expr::cast(DType::I32, part), int((1 << bits) - 1));
@@ -646,6 +639,20 @@ impl Lowering<'_> {
     fn widened(&mut self, job: &Job, name: &str, value: Expr) -> Expr {
         let value = if self.kernel.dtype(&value) == job.sum { value } else { Expr::cast(job.sum, value) };
         self.bind(name, value)
+    }
+
+    /// The index of a row of a panel, as far as `inner` goes, in what lies as the panels do.
+    fn row_index(
+        &self,
+        job: &Job,
+        value: ValueId,
+        (batch, panel): (&[Index], &Index),
+        inner: &[Index],
+    ) -> Vec<Index> {
+        let mut index = self.broadcast_batch(value, job, batch);
+        index.push(panel.clone());
+        index.extend_from_slice(inner);
+        index
     }
 
     fn broadcast_batch(&self, value: ValueId, job: &Job, index: &[Index]) -> Vec<Index> {
@@ -728,7 +735,7 @@ impl Lowering<'_> {
         panel: &Index,
         fill: &mut dyn FnMut(&mut Self, &Index) -> Result<()>,
     ) -> Result<()> {
-        self.columns_of_panel(job, &Columns { panel, first: &Index::zero(), count: job.nr }, fill)
+        self.columns_of_panel(job, &Columns { panel, first: &Index::zero(), count: job.panels.nr }, fill)
     }
 
     /// Statements for some columns of a panel: whole panels in vectors, the last panel's missing columns left out.
@@ -739,9 +746,7 @@ impl Lowering<'_> {
         columns: &Columns<'_>,
         fill: &mut dyn FnMut(&mut Self, &Index) -> Result<()>,
     ) -> Result<()> {
-        let width = Dim::from(job.nr);
-        let whole = job.columns.floor_div(&width).expect("nr is positive");
-        let rest = job.columns.clone() - whole.clone() * width;
+        let (whole, rest) = (job.panels.whole(), job.panels.rest());
         if rest == Dim::ZERO {
             return self.for_columns(job, 0..columns.count, fill);
         }
@@ -819,8 +824,7 @@ impl Lowering<'_> {
         fill: PartFn<'_, Self>,
     ) -> Result<()> {
         // Of a single panel, those with columns.
-        let columns = job.columns.as_const().map_or(job.nr, |columns| job.nr.min(columns.max(1) as usize));
-        let parts = columns.div_ceil(job.tile.columns);
+        let parts = job.panels.first_columns().div_ceil(job.tile.columns);
         let written = usize::from(ahead.is_some() || parts == 1);
         if written == 1 {
             fill(self, Index::zero(), ahead)?;
@@ -848,7 +852,7 @@ impl Lowering<'_> {
             self.overrides.insert(job.out, Override::Expr(sum));
             let mut index = tile.batch.clone();
             index.extend_from_slice(place);
-            index.push(tile.panel.scale(&Dim::from(job.nr)).add(&tile.first).add(column));
+            index.push(job.panels.column(&tile.panel, &tile.first.add(column)));
             self.store_outputs(&index)?;
         }
         Ok(())

@@ -83,13 +83,13 @@ impl Lowering<'_> {
 
     /// How the right-hand side is widened in blocks, where that pays.
     pub(super) fn stage_plan(&mut self, job: &Job, pick: &mut Picker<'_>) -> Result<Option<Widened>> {
-        let narrow = job.depth == 1 && self.is_narrow(job.rhs, job.sum, job.lanes, job.codes());
+        let narrow = job.panels.depth == 1 && self.is_narrow(job.rhs, job.sum, job.lanes, job.codes());
         if !narrow || !job.left_out.is_empty() {
             return Ok(None);
         }
         let inner = job.inner.iter().map(|dim| dim.as_const().filter(|&extent| extent > 0));
         let Some(inner) = inner.collect::<Option<Vec<i64>>>() else { return Ok(None) };
-        let row_bytes = job.nr * job.sum.size();
+        let row_bytes = job.panels.nr * job.sum.size();
         // Of 8 bits, a row of a panel takes longer to come from the second-level cache than to multiply.
         let digits = job.digits().is_some()
             && self.core.has_byte_products()
@@ -107,7 +107,7 @@ impl Lowering<'_> {
         let rows = (tiles + 1) * job.tile.rows + FEW_ROWS as usize - 1;
         // Contractions of one kernel follow each other.
         let mut buffer = |name: &str, rows: usize| {
-            let (len, access) = (Dim::from(rows * job.nr), Access::Frame);
+            let (len, access) = (Dim::from(rows * job.panels.nr), Access::Frame);
             let buffers = &mut self.kernel.buffers;
             if let Some((known, own)) = buffers
                 .iter_mut()
@@ -265,7 +265,7 @@ impl Lowering<'_> {
         place: &TilePlace,
         fill: &mut dyn FnMut(&mut Self, Index) -> Result<()>,
     ) -> Result<()> {
-        self.for_columns(job, 0..job.nr, &mut |cx, column| {
+        self.for_columns(job, 0..job.panels.nr, &mut |cx, column| {
             (0..place.run.size).try_for_each(|row| fill(cx, place.sum(job, row, column)))
         })
     }
@@ -287,18 +287,17 @@ impl Lowering<'_> {
         }
         self.for_shape(&shape, LoopKind::Serial, &mut |cx, at| {
             let number = Index::row_major(&at, &shape);
-            let first = number.scale(&Dim::from(per_word * job.nr));
+            let first = number.scale(&Dim::from(per_word * job.panels.nr));
             let mut index = at;
             if let Some(last) = index.last_mut() {
                 *last = last.scale(&Dim::from(per_word));
             }
             let index = inner_index(block, &index);
-            cx.for_columns(job, 0..job.nr, &mut |cx, column| {
-                let mut lead = cx.broadcast_batch(job.rhs, job, batch);
-                lead.push(panel.clone());
+            cx.for_columns(job, 0..job.panels.nr, &mut |cx, column| {
+                let lead = cx.row_index(job, job.rhs, (batch, panel), &[]);
                 let weights = cx.weights(job, lead, &index, column)?;
                 for (step, value) in weights.into_iter().enumerate() {
-                    let index = first.add(column).add(&Index::int((step * job.nr) as i64));
+                    let index = first.add(column).add(&Index::int((step * job.panels.nr) as i64));
                     cx.push(Stmt::Store { buf: stage.panel, index, value });
                 }
                 Ok(())
@@ -319,8 +318,7 @@ impl Lowering<'_> {
         let steps = product(behind).as_const().unwrap_or(1) * stage.chunk as i64;
         let mut inner = block.to_vec();
         inner.resize(job.inner.len(), Index::zero());
-        let mut lead = self.broadcast_batch(job.rhs, job, group.batch);
-        lead.push(group.panel.clone());
+        let mut lead = self.row_index(job, job.rhs, (group.batch, group.panel), &[]);
         let mut ahead = None;
         self.scope(|cx| {
             let first = match job.codes() {
@@ -335,7 +333,7 @@ impl Lowering<'_> {
                 }
             };
             if let Expr::Load { buf, index } = first {
-                let elements = steps * job.nr as i64 / job.codes().unwrap_or(1) as i64;
+                let elements = steps * job.panels.nr as i64 / job.codes().unwrap_or(1) as i64;
                 let start = index.add(&Index::int(elements));
                 let (tiles, above) = (stage.tuning.tiles(&job.tile), job.prefetch.above);
                 let prefetch = Prefetch { lines: stage.tuning.prefetch, above, stream: 0 };
@@ -398,7 +396,7 @@ impl Lowering<'_> {
         ahead: Option<Ahead>,
     ) -> Result<()> {
         let rows = self.staged_rows(job, group, place);
-        let acc = self.kernel.local("acc", job.sum, &[rows.len(), job.nr], job.lanes);
+        let acc = self.kernel.local("acc", job.sum, &[rows.len(), job.panels.nr], job.lanes);
         self.clear(job, acc, rows.len())?;
         let mut shape = vec![Dim::from(stage.chunk)];
         shape.extend_from_slice(&job.inner[(stage.axis + 1).min(job.inner.len())..]);
@@ -411,10 +409,10 @@ impl Lowering<'_> {
         let lane = self.kernel.loop_var("v");
         nest.body = self.scope(|cx| {
             let body = cx.scope(|cx| {
-                let mut panel_row = Vec::with_capacity(job.nr / job.lanes);
-                for first in (0..job.nr).step_by(job.lanes) {
+                let mut panel_row = Vec::with_capacity(job.panels.nr / job.lanes);
+                for first in (0..job.panels.nr).step_by(job.lanes) {
                     let column = Index::int(first as i64).add(&Index::var(lane));
-                    let index = number.scale(&Dim::from(job.nr)).add(&column);
+                    let index = number.scale(&Dim::from(job.panels.nr)).add(&column);
                     panel_row.push((column, cx.bind("b", Expr::Load { buf: stage.panel, index })));
                 }
                 for (row, at) in rows.iter().enumerate() {
@@ -441,7 +439,7 @@ impl Lowering<'_> {
         let body = std::mem::take(&mut nest.body);
         nest.body = self.unrolled(&job.tile, &Axis { var, extent, kind }, body, &nest.axes, ahead.as_ref());
         nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
-        self.for_columns(job, 0..job.nr, &mut |cx, column| {
+        self.for_columns(job, 0..job.panels.nr, &mut |cx, column| {
             for row in 0..rows.len() {
                 let index = place.sum(job, row, column);
                 let sum = Expr::Load { buf: group.sums, index: index.clone() };
@@ -480,7 +478,7 @@ impl Lowering<'_> {
                 cx.overrides.insert(job.out, Override::Expr(sum));
                 let mut index = group.batch.to_vec();
                 index.extend_from_slice(at);
-                index.push(group.panel.scale(&Dim::from(job.nr)).add(column));
+                index.push(job.panels.column(group.panel, column));
                 cx.store_outputs(&index)?;
             }
             Ok(())
@@ -491,7 +489,7 @@ impl Lowering<'_> {
 impl TilePlace<'_> {
     /// The index of a sum in memory.
     fn sum(&self, job: &Job, row: usize, column: &Index) -> Index {
-        self.slot.add(&Index::int(row as i64)).scale(&Dim::from(job.nr)).add(column)
+        self.slot.add(&Index::int(row as i64)).scale(&Dim::from(job.panels.nr)).add(column)
     }
 }
 

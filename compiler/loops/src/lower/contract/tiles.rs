@@ -106,10 +106,11 @@ impl TilePlan {
 impl Lowering<'_> {
     /// How a contraction is computed on tiles, where that pays.
     pub(super) fn tile_plan(&mut self, job: &Job, pick: &mut Picker<'_>) -> Result<Option<TilePlan>> {
-        let halves = job.nr / COLUMNS;
+        let halves = job.panels.nr / COLUMNS;
         let has_tiles = self.core.wide.is_some_and(|isa| isa.has(Op::TileZero(0)));
-        let fits = job.lanes == COLUMNS && job.nr.is_multiple_of(COLUMNS) && (1..=HALVES).contains(&halves);
-        if !has_tiles || job.depth == 1 || !fits || job.rows == 0 {
+        let fits =
+            job.lanes == COLUMNS && job.panels.nr.is_multiple_of(COLUMNS) && (1..=HALVES).contains(&halves);
+        if !has_tiles || job.panels.depth == 1 || !fits || job.rows == 0 {
             return Ok(None);
         }
         let mut layout = None;
@@ -124,7 +125,7 @@ impl Lowering<'_> {
             return Ok(None);
         }
         let size = MAX_ROW_BYTES / job.row_elements();
-        let (steps, step, rest) = steps_of(run as usize, job.row_elements(), job.depth);
+        let (steps, step, rest) = steps_of(run as usize, job.row_elements(), job.panels.depth);
         let turns = job.inner[..outer]
             .iter()
             .map(|dim| dim.as_const().unwrap_or(1).max(1) as usize)
@@ -138,7 +139,7 @@ impl Lowering<'_> {
             halves,
             dots: turns * (steps + usize::from(rest > 0)),
             bytes: turns * run as usize * size,
-            bf16: job.depth == PAIR_DEPTH,
+            bf16: job.panels.depth == PAIR_DEPTH,
         };
         let ProcessorTile { rows, side, blocks, epilogue_rows } =
             ProcessorTile::choose(self.core, &work, pick)?;
@@ -150,7 +151,7 @@ impl Lowering<'_> {
         let Some(registers) = self.registers(job, [side, at_once], height, [step, rest]) else {
             return Ok(None);
         };
-        let sums = self.tile_memory(job, Dim::from(side * height * job.nr));
+        let sums = self.tile_memory(job, Dim::from(side * height * job.panels.nr));
         let steps = steps as i64;
         Ok(Some(TilePlan {
             looped,
@@ -202,7 +203,7 @@ impl Lowering<'_> {
         index.extend(self.split_rows(&Index::var(row), &axes[looped..]));
         let mut inner = Vec::new();
         for (at, extent) in job.inner.iter().enumerate() {
-            let depth = if at + 1 == job.inner.len() { job.depth } else { 1 };
+            let depth = if at + 1 == job.inner.len() { job.panels.depth } else { 1 };
             let Some(extent) = extent.as_const() else { return Ok(None) };
             let (var, extent) = (self.kernel.loop_var("probe"), extent * depth as i64);
             self.extents.insert(var, Dim::from(extent));
@@ -218,7 +219,7 @@ impl Lowering<'_> {
         })?;
         let Some((buf, index)) = place.filter(|(_, index)| !index.divides()) else { return Ok(None) };
         let buffer = &self.kernel.buffers[buf];
-        let fits = match job.depth {
+        let fits = match job.panels.depth {
             PAIR_DEPTH => buffer.dtype == DType::BF16,
             _ => matches!(buffer.dtype, DType::U8 | DType::I8),
         };
@@ -233,7 +234,7 @@ impl Lowering<'_> {
             }
             outer -= 1;
         }
-        let whole = outer < inner.len() && run % job.depth as i64 == 0 && run > 0;
+        let whole = outer < inner.len() && run % job.panels.depth as i64 == 0 && run > 0;
         let buffer = &self.kernel.buffers[buf];
         let bytes = buffer.len.as_const().map(|elements| elements as usize * buffer.dtype.size());
         Ok(whole.then_some(Layout { looped, stride, outer, run, bytes }))
@@ -250,15 +251,15 @@ impl Lowering<'_> {
         let dtype = |value| self.graph.ty(value).dtype;
         let (lhs, rhs) = (dtype(job.lhs), dtype(job.rhs));
         let mut wanted: Vec<(&str, usize, DType, usize, usize)> = Vec::new();
-        let columns = COLUMNS * job.depth;
+        let columns = COLUMNS * job.panels.depth;
         wanted.extend((0..side * halves).map(|at| ("sum", at, job.sum, height, COLUMNS)));
         // Without a rest there are tiles for both operands' halves.
         let alike = if rest > 0 { 1 } else { 2 };
         wanted.extend((0..alike).map(|at| ("a", at, lhs, height, step)));
-        wanted.extend((0..alike.min(halves)).map(|at| ("b", at, rhs, step / job.depth, columns)));
+        wanted.extend((0..alike.min(halves)).map(|at| ("b", at, rhs, step / job.panels.depth, columns)));
         if rest > 0 {
             wanted.push(("a_rest", 0, lhs, height, rest));
-            wanted.push(("b_rest", 0, rhs, rest / job.depth, columns));
+            wanted.push(("b_rest", 0, rhs, rest / job.panels.depth, columns));
         }
         let mut tiles: Vec<(String, TileDecl, Option<Tile>)> = Vec::new();
         let mut missing = 0;
@@ -416,7 +417,7 @@ impl Lowering<'_> {
                 cx.tile_epilogue(job, plan, &block)
             });
         }
-        let (step, room) = (Dim::from(at_once), Dim::from(plan.block() * job.nr));
+        let (step, room) = (Dim::from(at_once), Dim::from(plan.block() * job.panels.nr));
         let sums = &mut self.kernel.buffers[plan.sums];
         sums.len = sums.len.max_dim(&(room.clone() * step.clone()));
         let (lo, hi) = self.part_of(count, part);
@@ -461,7 +462,7 @@ impl Lowering<'_> {
             let place = self.tile_row(job, plan, &axes, start, &Index::zero());
             rows.push(place);
         }
-        let halves = job.nr / COLUMNS;
+        let halves = job.panels.nr / COLUMNS;
         for first in (0..halves).step_by(plan.halves) {
             self.tile_sums(job, plan, block, &rows, first)?;
         }
@@ -484,7 +485,7 @@ impl Lowering<'_> {
         }
         let turns = product(&job.inner[..plan.outer]).as_const().unwrap_or(1);
         let strides = row_major_strides(&job.inner[..plan.outer]);
-        let passes = (job.nr / COLUMNS / plan.halves) as i64;
+        let passes = (job.panels.nr / COLUMNS / plan.halves) as i64;
         self.for_shape(&job.inner[..plan.outer], LoopKind::Serial, &mut |cx, outer| {
             let (mut lhs, rhs) = (Vec::new(), cx.tile_rhs(job, plan, block, &outer)?);
             let rhs = (rhs.0, rhs.1.add(&Index::int((first * job.row_elements()) as i64)));
@@ -513,19 +514,19 @@ impl Lowering<'_> {
             Ok(())
         })?;
         let direct = self.direct_rows(job);
-        let stride = job.nr as i64;
+        let stride = job.panels.nr as i64;
         for (tile, half) in all {
             if let Some(stride) = direct {
                 let mut index = block.batch.to_vec();
                 index.extend_from_slice(&rows[tile]);
                 let column = Index::int(((first + half) * COLUMNS) as i64);
-                index.push(block.panel.scale(&Dim::from(job.nr)).add(&column));
+                index.push(job.panels.column(block.panel, &column));
                 let (buf, index) = (self.buffers[&job.out], self.address(job.out, &index));
                 self.holds.insert(buf, job.out);
                 self.push(Stmt::Tile(TileStmt::Store { tile: own(tile, half), buf, index, stride }));
                 continue;
             }
-            let index = Index::int((tile * plan.height * job.nr + (first + half) * COLUMNS) as i64);
+            let index = Index::int((tile * plan.height * job.panels.nr + (first + half) * COLUMNS) as i64);
             let index = block.sums.add(&index);
             self.push(Stmt::Tile(TileStmt::Store { tile: own(tile, half), buf: plan.sums, index, stride }));
         }
@@ -575,9 +576,7 @@ impl Lowering<'_> {
         block: &TileBlock,
         outer: &[Index],
     ) -> Result<(Buf, Index)> {
-        let mut index = self.broadcast_batch(job.rhs, job, block.batch);
-        index.push(block.panel.clone());
-        index.extend_from_slice(outer);
+        let mut index = self.row_index(job, job.rhs, (block.batch, block.panel), outer);
         index.resize(index.len() + job.inner.len() - plan.outer + 1, Index::zero());
         match self.expr_at(job.rhs, &index)? {
             Expr::Load { buf, index } => Ok((buf, index)),
@@ -595,12 +594,12 @@ impl Lowering<'_> {
         at: &Index,
     ) {
         let halves = plan.halves;
-        let stride = (job.nr * job.depth) as i64;
+        let stride = job.panels.row() as i64;
         let columns = |half: usize| TileStmt::Load {
             tile: b[half % b.len()],
             buf: *panel,
             index: first
-                .add(&at.scale(&Dim::from(job.nr)))
+                .add(&at.scale(&Dim::from(job.panels.nr)))
                 .add(&Index::int((half * job.row_elements()) as i64)),
             stride,
         };
@@ -630,10 +629,9 @@ impl Lowering<'_> {
     fn direct_rows(&self, job: &Job) -> Option<i64> {
         let slot = self.slot.as_ref().filter(|slot| slot.values.contains(&job.out))?;
         let stride = slot.stride.as_const()?;
-        let columns = job.columns.as_const()? as usize;
         let fits = self.group.outputs == [job.out]
             && self.graph.ty(job.out).dtype == job.sum
-            && columns.next_multiple_of(job.nr) as i64 <= stride;
+            && job.panels.room()? as i64 <= stride;
         fits.then_some(stride)
     }
 
@@ -682,11 +680,11 @@ impl Lowering<'_> {
     ) -> Result<()> {
         self.panel_columns(job, block.panel, &mut |cx, column| {
             for (row, place) in rows {
-                let index = block.sums.add(&row.scale(&Dim::from(job.nr))).add(column);
+                let index = block.sums.add(&row.scale(&Dim::from(job.panels.nr))).add(column);
                 cx.overrides.insert(job.out, Override::Expr(Expr::Load { buf: plan.sums, index }));
                 let mut index = block.batch.to_vec();
                 index.extend_from_slice(place);
-                index.push(block.panel.scale(&Dim::from(job.nr)).add(column));
+                index.push(job.panels.column(block.panel, column));
                 cx.store_outputs(&index)?;
             }
             Ok(())
@@ -695,9 +693,9 @@ impl Lowering<'_> {
 }
 
 impl Job {
-    /// Elements of a row of a tile: `depth` of them are a word.
+    /// Elements of a row of a tile: those of one column are a word.
     fn row_elements(&self) -> usize {
-        COLUMNS * self.depth
+        COLUMNS * self.panels.depth
     }
 }
 

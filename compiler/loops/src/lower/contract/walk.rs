@@ -139,7 +139,7 @@ impl<'a> Lowering<'a> {
     /// All tiles of a contraction.
     pub(super) fn walk(&mut self, job: &Job, mut pick: Picker<'a>) -> Result<()> {
         let shape = self.graph.ty(job.out).shape.clone();
-        let panels = job.columns.ceil_div(&Dim::from(job.nr)).expect("nr is positive");
+        let panels = job.panels.count();
         let batch = shape[..job.batch].to_vec();
         let row_axes = &shape[job.batch..job.batch + job.rows];
         let (looped, tiled) = row_axes.split_at(job.tile.row_loops);
@@ -148,14 +148,14 @@ impl<'a> Lowering<'a> {
             core: self.core,
             batch: product(&batch),
             panels: panels.clone(),
-            columns: &job.columns,
-            panel: job.nr,
+            columns: &job.panels.n,
+            panel: job.panels.nr,
             looped,
             tiled,
             block_rows: job.block_rows(),
             part_rows: job.part_rows(),
             inner: &job.inner,
-            step_bytes: (self.graph.ty(job.lhs).dtype.size() * job.depth) as i64,
+            step_bytes: (self.graph.ty(job.lhs).dtype.size() * job.panels.depth) as i64,
             operands: [bytes(job.lhs), bytes(job.rhs)],
         };
         let order = Walk::choose(&facts, &mut pick)?;
@@ -192,7 +192,7 @@ impl<'a> Lowering<'a> {
                     cx.panel_columns(job, panel, &mut |cx, column| {
                         let value = cx.expr_at(fill, &[])?;
                         let mut index = index.clone();
-                        index.push(panel.scale(&Dim::from(job.nr)).add(column));
+                        index.push(job.panels.column(panel, column));
                         cx.store(output, &index, value);
                         Ok(())
                     })
@@ -338,15 +338,14 @@ impl<'a> Lowering<'a> {
         else {
             return Ok(None);
         };
-        let mut index = self.broadcast_batch(job.rhs, job, batch);
-        index.push(panel.add(&Index::int(1)));
-        index.extend(job.inner.iter().map(|_| Index::zero()));
+        let next = panel.add(&Index::int(1));
+        let mut index = self.row_index(job, job.rhs, (batch, &next), &vec![Index::zero(); job.inner.len()]);
         index.push(Index::zero());
         let mut ahead = None;
         self.scope(|cx| {
             if let Expr::Load { buf, index: start } = cx.expr_at(job.rhs, &index)? {
                 let line = CACHE_LINE / size;
-                let lines = inner.saturating_mul((job.nr * job.depth) as i64) / line;
+                let lines = inner.saturating_mul(job.panels.row() as i64) / line;
                 let most = job.prefetch.lines;
                 let number = Index::zero();
                 ahead = Some(Ahead { buf, start, number, tiles, lines, line, most });
