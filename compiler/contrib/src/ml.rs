@@ -22,34 +22,77 @@ const DOMAIN: &str = "ai.onnx.ml";
 /// Types that most operators of the domain take.
 const NUMBERS: &[DType] = &[DType::F32, DType::F64, DType::I64, DType::I32];
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    OpDef { domain: DOMAIN, ..row("ArrayFeatureExtractor", 1, &[req("X", "T"), req("Y", "tensor(int64)")], &[req("Z", "T")], &[],
-        &[("T", &[DType::F32, DType::F64, DType::I64, DType::I32, DType::Str])], &["X[.., _]"], array_feature_extractor,
-        "Elements of the last axis, picked by index") },
-    OpDef { domain: DOMAIN, ..row("Binarizer", 1, &[req("X", "T")], &[req("Y", "T")], &[float("threshold", 0.0)],
-        &[("T", NUMBERS)], ANY, binarize, "1 where x > threshold, else 0") },
-    OpDef { domain: DOMAIN, ..row("CategoryMapper", 1, &[req("X", "T1")], &[req("Y", "T2")],
-        &[optional("cats_int64s", Ints), optional("cats_strings", Strs), int("default_int64", -1), string("default_string", "_Unused")],
-        &[("T1", &[DType::Str, DType::I64]), ("T2", &[DType::Str, DType::I64])], ANY, labels::map_categories,
-        "Integers for strings, or strings for integers") },
-    OpDef { domain: DOMAIN, ..row("FeatureVectorizer", 1, &[var("X", "T1")], &[req("Y", "tensor(float)")],
-        &[optional("inputdimensions", Ints)], &[("T1", NUMBERS)], &["X[_, ..]"], vectorize,
-        "The columns of all inputs side by side") },
-    OpDef { domain: DOMAIN, ..row("Imputer", 1, &[req("X", "T")], &[req("Y", "T")],
-        &[optional("imputed_value_floats", Floats), optional("imputed_value_int64s", Ints),
-          float("replaced_value_float", 0.0), int("replaced_value_int64", 0)],
-        &[("T", NUMBERS)], &["X[_, _] | [_]"], impute, "Another value, per feature, in place of one") },
-    OpDef { domain: DOMAIN, ..row("Normalizer", 1, &[req("X", "T")], &[req("Y", "tensor(float)")],
-        &[string("norm", "MAX")], &[("T", NUMBERS)], &["X[_, _] | [_]"], normalize,
-        "Rows divided by their greatest element or their norm") },
-    OpDef { domain: DOMAIN, ..row("OneHotEncoder", 1, &[req("X", "T")], &[req("Y", "tensor(float)")],
-        &[optional("cats_int64s", Ints), optional("cats_strings", Strs), int("zeros", 1)],
-        &[("T", &[DType::Str, DType::I64, DType::I32, DType::F32, DType::F64])], ANY, one_hot,
-        "1 in the column of the category, else 0") },
-    OpDef { domain: DOMAIN, ..row("Scaler", 1, &[req("X", "T")], &[req("Y", "tensor(float)")],
-        &[optional("offset", Floats), optional("scale", Floats)], &[("T", NUMBERS)], &["X[_, _] | [_]"], scale,
-        "(x - offset) * scale per feature") },
+    op("ArrayFeatureExtractor", 1, array_feature_extractor)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T"), req("Y", "tensor(int64)")])
+        .outputs(&[req("Z", "T")])
+        .types(&[("T", &[DType::F32, DType::F64, DType::I64, DType::I32, DType::Str])])
+        .shapes(&["X[.., _]"])
+        .doc("Elements of the last axis, picked by index"),
+    op("Binarizer", 1, binarize)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[float("threshold", 0.0)])
+        .types(&[("T", NUMBERS)])
+        .doc("1 where x > threshold, else 0"),
+    op("CategoryMapper", 1, labels::map_categories)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T1")])
+        .outputs(&[req("Y", "T2")])
+        .attributes(&[
+            optional("cats_int64s", Ints),
+            optional("cats_strings", Strs),
+            int("default_int64", -1),
+            string("default_string", "_Unused"),
+        ])
+        .types(&[("T1", &[DType::Str, DType::I64]), ("T2", &[DType::Str, DType::I64])])
+        .doc("Integers for strings, or strings for integers"),
+    op("FeatureVectorizer", 1, vectorize)
+        .domain(DOMAIN)
+        .inputs(&[var("X", "T1")])
+        .outputs(&[req("Y", "tensor(float)")])
+        .attributes(&[optional("inputdimensions", Ints)])
+        .types(&[("T1", NUMBERS)])
+        .shapes(&["X[_, ..]"])
+        .doc("The columns of all inputs side by side"),
+    op("Imputer", 1, impute)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[
+            optional("imputed_value_floats", Floats),
+            optional("imputed_value_int64s", Ints),
+            float("replaced_value_float", 0.0),
+            int("replaced_value_int64", 0),
+        ])
+        .types(&[("T", NUMBERS)])
+        .shapes(&["X[_, _] | [_]"])
+        .doc("Another value, per feature, in place of one"),
+    op("Normalizer", 1, normalize)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "tensor(float)")])
+        .attributes(&[string("norm", "MAX")])
+        .types(&[("T", NUMBERS)])
+        .shapes(&["X[_, _] | [_]"])
+        .doc("Rows divided by their greatest element or their norm"),
+    op("OneHotEncoder", 1, one_hot)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "tensor(float)")])
+        .attributes(&[optional("cats_int64s", Ints), optional("cats_strings", Strs), int("zeros", 1)])
+        .types(&[("T", &[DType::Str, DType::I64, DType::I32, DType::F32, DType::F64])])
+        .doc("1 in the column of the category, else 0"),
+    op("Scaler", 1, scale)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "tensor(float)")])
+        .attributes(&[optional("offset", Floats), optional("scale", Floats)])
+        .types(&[("T", NUMBERS)])
+        .shapes(&["X[_, _] | [_]"])
+        .doc("(x - offset) * scale per feature"),
 ];
 
 fn array_feature_extractor(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

@@ -3,99 +3,173 @@
 use super::row::*;
 use onnxc_ir::build::Builder;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("Relu", 1, &[req("X", "T")], &[req("Y", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
-        ANY, relu, "max(x, 0)"),
-    row("Relu", 6, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], ANY, relu, "max(x, 0)"),
-    row("Relu", 13, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], ANY, relu, "max(x, 0)"),
-    row("Relu", 14, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", SIGNED)], ANY, relu, "max(x, 0)"),
-    row("LeakyRelu", 1, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 0.01), CONSUMED],
-        &[("T", FLOATS_F16)], ANY, leaky_relu, "x, or alpha * x below zero"),
-    row("LeakyRelu", 6, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 0.01)], &[("T", FLOATS_F16)],
-        ANY, leaky_relu, "x, or alpha * x below zero"),
-    row("LeakyRelu", 16, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 0.01)], &[("T", FLOATS)],
-        ANY, leaky_relu, "x, or alpha * x below zero"),
-    row("PRelu", 1, &[req("X", "T"), req("slope", "T")], &[req("Y", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
-        P_RELU_SHAPES_1, prelu_channels, "x, or slope * x below zero, with a learned slope"),
-    row("PRelu", 6, &[req("X", "T"), req("slope", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)],
-        P_RELU_SHAPES_1, prelu_channels, "x, or slope * x below zero, with a learned slope"),
-    row("PRelu", 7, &[req("X", "T"), req("slope", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)],
-        P_RELU_SHAPES_7, prelu,
-        "x, or slope * x below zero, with a learned slope"),
-    row("PRelu", 9, &[req("X", "T"), req("slope", "T")], &[req("Y", "T")], &[], &[("T", WIDE_NO_BF16)],
-        P_RELU_SHAPES_7, prelu, "x, or slope * x below zero, with a learned slope"),
-    row("PRelu", 16, &[req("X", "T"), req("slope", "T")], &[req("Y", "T")], &[], &[("T", WIDE)],
-        P_RELU_SHAPES_7, prelu,
-        "x, or slope * x below zero, with a learned slope"),
-    row("ThresholdedRelu", 10, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)],
-        &[("T", FLOATS_F16)], ANY, thresholded_relu, "x above alpha, else 0"),
-    row("ThresholdedRelu", 22, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS)],
-        ANY, thresholded_relu, "x above alpha, else 0"),
-    row("Elu", 1, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0), CONSUMED], &[("T", FLOATS_F16)],
-        ANY, elu, "x, or alpha * (exp(x) - 1) below zero"),
-    row("Elu", 6, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS_F16)], ANY, elu,
-        "x, or alpha * (exp(x) - 1) below zero"),
-    row("Elu", 22, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS)], ANY, elu,
-        "x, or alpha * (exp(x) - 1) below zero"),
-    row("Celu", 12, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", F32S)], ANY, celu,
-        "max(0, x) + min(0, alpha * (exp(x / alpha) - 1))"),
-    row("Celu", 28, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS)], ANY, celu,
-        "max(0, x) + min(0, alpha * (exp(x / alpha) - 1))"),
-    row("Selu", 1, &[req("X", "T")], &[req("Y", "T")],
-        &[float("alpha", 1.6732), CONSUMED, float("gamma", 1.0507)], &[("T", FLOATS_F16)], ANY, selu,
-        "gamma * x, or gamma * alpha * (exp(x) - 1) below zero"),
-    row("Selu", 6, &[req("X", "T")], &[req("Y", "T")],
-        &[float("alpha", 1.6732632), float("gamma", 1.050701)], &[("T", FLOATS_F16)], ANY, selu,
-        "gamma * x, or gamma * alpha * (exp(x) - 1) below zero"),
-    row("Selu", 22, &[req("X", "T")], &[req("Y", "T")],
-        &[float("alpha", 1.6732632), float("gamma", 1.050701)], &[("T", FLOATS)], ANY, selu,
-        "gamma * x, or gamma * alpha * (exp(x) - 1) below zero"),
-    row("Softplus", 1, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], ANY, softplus,
-        "log(1 + exp(x))"),
-    row("Softplus", 22, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], ANY, softplus,
-        "log(1 + exp(x))"),
-    row("Softsign", 1, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)], ANY, softsign,
-        "x / (1 + |x|)"),
-    row("Softsign", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)], ANY, softsign,
-        "x / (1 + |x|)"),
-    row("HardSigmoid", 1, &[req("X", "T")], &[req("Y", "T")],
-        &[float("alpha", 0.2), float("beta", 0.5), CONSUMED], &[("T", FLOATS_F16)], ANY, hard_sigmoid,
-        "max(0, min(1, alpha * x + beta))"),
-    row("HardSigmoid", 6, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 0.2), float("beta", 0.5)],
-        &[("T", FLOATS_F16)], ANY, hard_sigmoid, "max(0, min(1, alpha * x + beta))"),
-    row("HardSigmoid", 22, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 0.2), float("beta", 0.5)],
-        &[("T", FLOATS)], ANY, hard_sigmoid, "max(0, min(1, alpha * x + beta))"),
-    row("HardSwish", 14, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], ANY, hard_swish,
-        "x * max(0, min(1, x / 6 + 1 / 2))"),
-    row("HardSwish", 22, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], ANY, hard_swish,
-        "x * max(0, min(1, x / 6 + 1 / 2))"),
-    row("Mish", 18, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], ANY, mish,
-        "x * tanh(softplus(x))"),
-    row("Mish", 22, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], ANY, mish,
-        "x * tanh(softplus(x))"),
-    row("Gelu", 20, &[req("X", "T")], &[req("Y", "T")], &[string("approximate", "none")], &[("T", FLOATS)],
-        ANY, gelu, "x times the normal distribution function of x, exact or by tanh"),
-    row("Swish", 24, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS)], ANY, swish,
-        "x * sigmoid(alpha * x)"),
-    row("SwiGLU", 28, &[req("A", "T"), req("B", "T")], &[req("Y", "T")], &[float("alpha", 1.0)],
-        &[("T", FLOATS)], SWI_GLU_SHAPES, swiglu, "swish(A) * B"),
-    row("Shrink", 9, &[req("input", "T")], &[req("output", "T")], &[float("bias", 0.0), float("lambd", 0.5)],
-        &[("T", NUMERIC_NO_BF16)], ANY, shrink, "x moved towards 0 by bias; 0 within lambd of it"),
-    row("Clip", 1, &[req("input", "T")], &[req("output", "T")],
-        &[CONSUMED, optional("max", Float), optional("min", Float)], &[("T", FLOATS_F16)],
-        ANY, clip_attributes,
-        "x limited to [min, max]"),
-    row("Clip", 6, &[req("input", "T")], &[req("output", "T")],
-        &[float("max", f32::MAX), float("min", f32::MIN)], &[("T", FLOATS_F16)], ANY, clip_attributes,
-        "x limited to [min, max]"),
-    row("Clip", 11, &[req("input", "T"), opt("min", "T"), opt("max", "T")], &[req("output", "T")], &[],
-        &[("T", FLOATS_F16)], CLIP_SHAPES, clip, "x limited to [min, max]"),
-    row("Clip", 12, &[req("input", "T"), opt("min", "T"), opt("max", "T")], &[req("output", "T")], &[],
-        &[("T", NUMERIC_NO_BF16)], CLIP_SHAPES, clip, "x limited to [min, max]"),
-    row("Clip", 13, &[req("input", "T"), opt("min", "T"), opt("max", "T")], &[req("output", "T")], &[],
-        &[("T", NUMERIC)], CLIP_SHAPES, clip, "x limited to [min, max]"),
+    RELU,
+    RELU.since(6).attributes(&[]),
+    RELU.since(13).attributes(&[]).types(&[("T", FLOATS)]),
+    RELU.since(14).attributes(&[]).types(&[("T", SIGNED)]),
+    LEAKY_RELU,
+    LEAKY_RELU.since(6).attributes(&[float("alpha", 0.01)]),
+    LEAKY_RELU.since(16).attributes(&[float("alpha", 0.01)]).types(&[("T", FLOATS)]),
+    P_RELU,
+    P_RELU.since(6).attributes(&[]),
+    P_RELU.since(7).attributes(&[]).shapes(P_RELU_SHAPES_7).lower(prelu),
+    P_RELU_9,
+    P_RELU_9.since(16).types(&[("T", WIDE)]),
+    THRESHOLDED_RELU,
+    THRESHOLDED_RELU.since(22).types(&[("T", FLOATS)]),
+    ELU,
+    ELU.since(6).attributes(&[float("alpha", 1.0)]),
+    ELU.since(22).attributes(&[float("alpha", 1.0)]).types(&[("T", FLOATS)]),
+    CELU,
+    CELU.since(28).types(&[("T", FLOATS)]),
+    SELU,
+    SELU.since(6).attributes(&[float("alpha", 1.6732632), float("gamma", 1.050701)]),
+    SELU.since(22).attributes(&[float("alpha", 1.6732632), float("gamma", 1.050701)]).types(&[("T", FLOATS)]),
+    SOFTPLUS,
+    SOFTPLUS.since(22).types(&[("T", FLOATS)]),
+    SOFTSIGN,
+    SOFTSIGN.since(22).types(&[("T", FLOATS)]),
+    HARD_SIGMOID,
+    HARD_SIGMOID.since(6).attributes(&[float("alpha", 0.2), float("beta", 0.5)]),
+    HARD_SIGMOID.since(22).attributes(&[float("alpha", 0.2), float("beta", 0.5)]).types(&[("T", FLOATS)]),
+    HARD_SWISH,
+    HARD_SWISH.since(22).types(&[("T", FLOATS)]),
+    MISH,
+    MISH.since(22).types(&[("T", FLOATS)]),
+    op("Gelu", 20, gelu)
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[string("approximate", "none")])
+        .types(&[("T", FLOATS)])
+        .doc("x times the normal distribution function of x, exact or by tanh"),
+    op("Swish", 24, swish)
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[float("alpha", 1.0)])
+        .types(&[("T", FLOATS)])
+        .doc("x * sigmoid(alpha * x)"),
+    op("SwiGLU", 28, swiglu)
+        .inputs(&[req("A", "T"), req("B", "T")])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[float("alpha", 1.0)])
+        .types(&[("T", FLOATS)])
+        .shapes(SWI_GLU_SHAPES)
+        .doc("swish(A) * B"),
+    op("Shrink", 9, shrink)
+        .inputs(&[req("input", "T")])
+        .outputs(&[req("output", "T")])
+        .attributes(&[float("bias", 0.0), float("lambd", 0.5)])
+        .types(&[("T", NUMERIC_NO_BF16)])
+        .doc("x moved towards 0 by bias; 0 within lambd of it"),
+    CLIP,
+    CLIP.since(6).attributes(&[float("max", f32::MAX), float("min", f32::MIN)]),
+    CLIP_11,
+    CLIP_11.since(12).types(&[("T", NUMERIC_NO_BF16)]),
+    CLIP_11.since(13).types(&[("T", NUMERIC)]),
 ];
+
+const RELU: OpDef = op("Relu", 1, relu)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .doc("max(x, 0)");
+
+const LEAKY_RELU: OpDef = op("LeakyRelu", 1, leaky_relu)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[float("alpha", 0.01), CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .doc("x, or alpha * x below zero");
+
+const P_RELU: OpDef = op("PRelu", 1, prelu_channels)
+    .inputs(&[req("X", "T"), req("slope", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(P_RELU_SHAPES_1)
+    .doc("x, or slope * x below zero, with a learned slope");
+
+const P_RELU_9: OpDef = op("PRelu", 9, prelu)
+    .inputs(&[req("X", "T"), req("slope", "T")])
+    .outputs(&[req("Y", "T")])
+    .types(&[("T", WIDE_NO_BF16)])
+    .shapes(P_RELU_SHAPES_7)
+    .doc("x, or slope * x below zero, with a learned slope");
+
+const THRESHOLDED_RELU: OpDef = op("ThresholdedRelu", 10, thresholded_relu)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[float("alpha", 1.0)])
+    .types(&[("T", FLOATS_F16)])
+    .doc("x above alpha, else 0");
+
+const ELU: OpDef = op("Elu", 1, elu)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[float("alpha", 1.0), CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .doc("x, or alpha * (exp(x) - 1) below zero");
+
+const CELU: OpDef = op("Celu", 12, celu)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[float("alpha", 1.0)])
+    .types(&[("T", F32S)])
+    .doc("max(0, x) + min(0, alpha * (exp(x / alpha) - 1))");
+
+const SELU: OpDef = op("Selu", 1, selu)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[float("alpha", 1.6732), CONSUMED, float("gamma", 1.0507)])
+    .types(&[("T", FLOATS_F16)])
+    .doc("gamma * x, or gamma * alpha * (exp(x) - 1) below zero");
+
+const SOFTPLUS: OpDef = op("Softplus", 1, softplus)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .doc("log(1 + exp(x))");
+
+const SOFTSIGN: OpDef = op("Softsign", 1, softsign)
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .doc("x / (1 + |x|)");
+
+const HARD_SIGMOID: OpDef = op("HardSigmoid", 1, hard_sigmoid)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[float("alpha", 0.2), float("beta", 0.5), CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .doc("max(0, min(1, alpha * x + beta))");
+
+const HARD_SWISH: OpDef = op("HardSwish", 14, hard_swish)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .doc("x * max(0, min(1, x / 6 + 1 / 2))");
+
+const MISH: OpDef = op("Mish", 18, mish)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .doc("x * tanh(softplus(x))");
+
+const CLIP: OpDef = op("Clip", 1, clip_attributes)
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[CONSUMED, optional("max", Float), optional("min", Float)])
+    .types(&[("T", FLOATS_F16)])
+    .doc("x limited to [min, max]");
+
+const CLIP_11: OpDef = op("Clip", 11, clip)
+    .inputs(&[req("input", "T"), opt("min", "T"), opt("max", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(CLIP_SHAPES)
+    .doc("x limited to [min, max]");
 
 const P_RELU_SHAPES_1: &[&str] = &["X[] | [C] | [_, C, ..]", "slope[] | [C|1] | [F..]", "broadcast(F -> X)"];
 

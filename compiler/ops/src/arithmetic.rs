@@ -3,118 +3,179 @@
 use super::row::*;
 use onnxc_ir::rules::Rule;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("Add", 1, &[req("A", "T"), req("B", "T")], &[req("C", "T")],
-        &[optional("axis", Int), int("broadcast", 0), CONSUMED], &[("T", FLOATS_F16)],
-        LEGACY, |cx| legacy(cx, BinaryFn::Add), "a + b"),
-    row("Add", 6, &[req("A", "T"), req("B", "T")], &[req("C", "T")],
-        &[optional("axis", Int), int("broadcast", 0)], &[("T", WIDE_NO_BF16)],
-        LEGACY, |cx| legacy(cx, BinaryFn::Add), "a + b"),
-    row("Add", 7, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", WIDE_NO_BF16)],
-        BROADCAST, |cx| binary(cx, BinaryFn::Add), "a + b"),
-    row("Add", 13, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", WIDE)],
-        BROADCAST, |cx| binary(cx, BinaryFn::Add), "a + b"),
-    row("Add", 14, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", NUMERIC)],
-        BROADCAST, |cx| binary(cx, BinaryFn::Add), "a + b"),
-    row("Sub", 1, &[req("A", "T"), req("B", "T")], &[req("C", "T")],
-        &[optional("axis", Int), int("broadcast", 0), CONSUMED], &[("T", FLOATS_F16)],
-        LEGACY, |cx| legacy(cx, BinaryFn::Sub), "a - b"),
-    row("Sub", 6, &[req("A", "T"), req("B", "T")], &[req("C", "T")],
-        &[optional("axis", Int), int("broadcast", 0)], &[("T", WIDE_NO_BF16)],
-        LEGACY, |cx| legacy(cx, BinaryFn::Sub), "a - b"),
-    row("Sub", 7, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", WIDE_NO_BF16)],
-        BROADCAST, |cx| binary(cx, BinaryFn::Sub), "a - b"),
-    row("Sub", 13, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", WIDE)],
-        BROADCAST, |cx| binary(cx, BinaryFn::Sub), "a - b"),
-    row("Sub", 14, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", NUMERIC)],
-        BROADCAST, |cx| binary(cx, BinaryFn::Sub), "a - b"),
-    row("Mul", 1, &[req("A", "T"), req("B", "T")], &[req("C", "T")],
-        &[optional("axis", Int), int("broadcast", 0), CONSUMED], &[("T", FLOATS_F16)],
-        LEGACY, |cx| legacy(cx, BinaryFn::Mul), "a * b"),
-    row("Mul", 6, &[req("A", "T"), req("B", "T")], &[req("C", "T")],
-        &[optional("axis", Int), int("broadcast", 0)], &[("T", WIDE_NO_BF16)],
-        LEGACY, |cx| legacy(cx, BinaryFn::Mul), "a * b"),
-    row("Mul", 7, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", WIDE_NO_BF16)],
-        BROADCAST, |cx| binary(cx, BinaryFn::Mul), "a * b"),
-    row("Mul", 13, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", WIDE)],
-        BROADCAST, |cx| binary(cx, BinaryFn::Mul), "a * b"),
-    row("Mul", 14, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", NUMERIC)],
-        BROADCAST, |cx| binary(cx, BinaryFn::Mul), "a * b"),
-    row("Div", 1, &[req("A", "T"), req("B", "T")], &[req("C", "T")],
-        &[optional("axis", Int), int("broadcast", 0), CONSUMED], &[("T", FLOATS_F16)],
-        LEGACY, |cx| legacy(cx, BinaryFn::Div), "a / b, truncated for integers"),
-    row("Div", 6, &[req("A", "T"), req("B", "T")], &[req("C", "T")],
-        &[optional("axis", Int), int("broadcast", 0)], &[("T", WIDE_NO_BF16)],
-        LEGACY, |cx| legacy(cx, BinaryFn::Div), "a / b, truncated for integers"),
-    row("Div", 7, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", WIDE_NO_BF16)],
-        BROADCAST, |cx| binary(cx, BinaryFn::Div), "a / b, truncated for integers"),
-    row("Div", 13, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", WIDE)],
-        BROADCAST, |cx| binary(cx, BinaryFn::Div), "a / b, truncated for integers"),
-    row("Div", 14, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", NUMERIC)],
-        BROADCAST, |cx| binary(cx, BinaryFn::Div), "a / b, truncated for integers"),
-    row("Pow", 1, &[req("X", "T"), req("Y", "T")], &[req("Z", "T")],
-        &[optional("axis", Int), int("broadcast", 0)], &[("T", FLOATS_F16)],
-        POW_SHAPES_1, |cx| legacy(cx, BinaryFn::Pow),
-        "a raised to b"),
-    row("Pow", 7, &[req("X", "T"), req("Y", "T")], &[req("Z", "T")], &[], &[("T", FLOATS_F16)],
-        POW_SHAPES_7, pow,
-        "a raised to b"),
-    row("Pow", 12, &[req("X", "T"), req("Y", "T1")], &[req("Z", "T")], &[],
-        &[("T", POW_12), ("T1", NUMERIC_NO_BF16)], POW_SHAPES_7, pow, "a raised to b"),
-    row("Pow", 13, &[req("X", "T"), req("Y", "T1")], &[req("Z", "T")], &[],
-        &[("T", POW_13), ("T1", NUMERIC_NO_BF16)], POW_SHAPES_7, pow, "a raised to b"),
-    row("Pow", 15, &[req("X", "T"), req("Y", "T1")], &[req("Z", "T")], &[],
-        &[("T", POW_13), ("T1", NUMERIC)], POW_SHAPES_7, pow, "a raised to b"),
-    row("Mod", 10, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[int("fmod", 0)],
-        &[("T", NUMERIC_NO_BF16)],
-        BROADCAST, modulo, "Remainder of a / b, of the sign of b, or of a with fmod"),
-    row("Mod", 13, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[int("fmod", 0)], &[("T", NUMERIC)],
-        BROADCAST, modulo, "Remainder of a / b, of the sign of b, or of a with fmod"),
-    row("Mod", 28, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[int("fmod", 0)], &[("T", NUMERIC)],
-        BROADCAST, modulo, "Remainder of a / b, of the sign of b, or of a with fmod"),
-    row("BitShift", 11, &[req("X", "T"), req("Y", "T")], &[req("Z", "T")], &[required("direction", Str)],
-        &[("T", UINTS)], POW_SHAPES_7, bit_shift, "Bits shifted left or right"),
-    row("BitShift", 28, &[req("X", "T"), req("Y", "T")], &[req("Z", "T")], &[required("direction", Str)],
-        &[("T", INTS)], POW_SHAPES_7, bit_shift, "Bits shifted left or right"),
-    row("Max", 1, &[var("data_0", "T")], &[req("max", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
-        MAX_SHAPES_1, |cx| fold(cx, BinaryFn::Max), "Largest of the inputs"),
-    row("Max", 6, &[var("data_0", "T")], &[req("max", "T")], &[], &[("T", FLOATS_F16)],
-        MAX_SHAPES_1, |cx| fold(cx, BinaryFn::Max), "Largest of the inputs"),
-    row("Max", 8, &[var("data_0", "T")], &[req("max", "T")], &[], &[("T", FLOATS_F16)],
-        MAX_SHAPES_8, |cx| fold(cx, BinaryFn::Max), "Largest of the inputs"),
-    row("Max", 12, &[var("data_0", "T")], &[req("max", "T")], &[], &[("T", NUMERIC_NO_BF16)],
-        MAX_SHAPES_8, |cx| fold(cx, BinaryFn::Max), "Largest of the inputs"),
-    row("Max", 13, &[var("data_0", "T")], &[req("max", "T")], &[], &[("T", NUMERIC)],
-        MAX_SHAPES_8, |cx| fold(cx, BinaryFn::Max), "Largest of the inputs"),
-    row("Min", 1, &[var("data_0", "T")], &[req("min", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
-        MAX_SHAPES_1, |cx| fold(cx, BinaryFn::Min), "Smallest of the inputs"),
-    row("Min", 6, &[var("data_0", "T")], &[req("min", "T")], &[], &[("T", FLOATS_F16)],
-        MAX_SHAPES_1, |cx| fold(cx, BinaryFn::Min), "Smallest of the inputs"),
-    row("Min", 8, &[var("data_0", "T")], &[req("min", "T")], &[], &[("T", FLOATS_F16)],
-        MAX_SHAPES_8, |cx| fold(cx, BinaryFn::Min), "Smallest of the inputs"),
-    row("Min", 12, &[var("data_0", "T")], &[req("min", "T")], &[], &[("T", NUMERIC_NO_BF16)],
-        MAX_SHAPES_8, |cx| fold(cx, BinaryFn::Min), "Smallest of the inputs"),
-    row("Min", 13, &[var("data_0", "T")], &[req("min", "T")], &[], &[("T", NUMERIC)],
-        MAX_SHAPES_8, |cx| fold(cx, BinaryFn::Min), "Smallest of the inputs"),
-    row("Sum", 1, &[var("data_0", "T")], &[req("sum", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
-        MAX_SHAPES_1, |cx| fold(cx, BinaryFn::Add), "Sum of the inputs"),
-    row("Sum", 6, &[var("data_0", "T")], &[req("sum", "T")], &[], &[("T", FLOATS_F16)],
-        MAX_SHAPES_1, |cx| fold(cx, BinaryFn::Add), "Sum of the inputs"),
-    row("Sum", 8, &[var("data_0", "T")], &[req("sum", "T")], &[], &[("T", FLOATS_F16)],
-        MAX_SHAPES_8, |cx| fold(cx, BinaryFn::Add), "Sum of the inputs"),
-    row("Sum", 13, &[var("data_0", "T")], &[req("sum", "T")], &[], &[("T", FLOATS)],
-        MAX_SHAPES_8, |cx| fold(cx, BinaryFn::Add), "Sum of the inputs"),
-    row("Mean", 1, &[var("data_0", "T")], &[req("mean", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
-        MAX_SHAPES_1, mean,
-        "Mean of the inputs"),
-    row("Mean", 6, &[var("data_0", "T")], &[req("mean", "T")], &[], &[("T", FLOATS_F16)], MAX_SHAPES_1, mean,
-        "Mean of the inputs"),
-    row("Mean", 8, &[var("data_0", "T")], &[req("mean", "T")], &[], &[("T", FLOATS_F16)], MAX_SHAPES_8, mean,
-        "Mean of the inputs"),
-    row("Mean", 13, &[var("data_0", "T")], &[req("mean", "T")], &[], &[("T", FLOATS)], MAX_SHAPES_8, mean,
-        "Mean of the inputs"),
+    ADD,
+    ADD.since(6).attributes(&[optional("axis", Int), int("broadcast", 0)]).types(&[("T", WIDE_NO_BF16)]),
+    ADD_7,
+    ADD_7.since(13).types(&[("T", WIDE)]),
+    ADD_7.since(14).types(&[("T", NUMERIC)]),
+    SUB,
+    SUB.since(6).attributes(&[optional("axis", Int), int("broadcast", 0)]).types(&[("T", WIDE_NO_BF16)]),
+    SUB_7,
+    SUB_7.since(13).types(&[("T", WIDE)]),
+    SUB_7.since(14).types(&[("T", NUMERIC)]),
+    MUL,
+    MUL.since(6).attributes(&[optional("axis", Int), int("broadcast", 0)]).types(&[("T", WIDE_NO_BF16)]),
+    MUL_7,
+    MUL_7.since(13).types(&[("T", WIDE)]),
+    MUL_7.since(14).types(&[("T", NUMERIC)]),
+    DIV,
+    DIV.since(6).attributes(&[optional("axis", Int), int("broadcast", 0)]).types(&[("T", WIDE_NO_BF16)]),
+    DIV_7,
+    DIV_7.since(13).types(&[("T", WIDE)]),
+    DIV_7.since(14).types(&[("T", NUMERIC)]),
+    POW,
+    POW.since(7).attributes(&[]).shapes(POW_SHAPES_7).lower(pow),
+    POW_12,
+    POW_12.since(13).types(&[("T", POW_BASES_13), ("T1", NUMERIC_NO_BF16)]),
+    POW_12.since(15).types(&[("T", POW_BASES_13), ("T1", NUMERIC)]),
+    MOD,
+    MOD.since(13).types(&[("T", NUMERIC)]),
+    MOD.since(28).types(&[("T", NUMERIC)]),
+    BIT_SHIFT,
+    BIT_SHIFT.since(28).types(&[("T", INTS)]),
+    MAX,
+    MAX.since(6).attributes(&[]),
+    MAX.since(8).attributes(&[]).shapes(MAX_SHAPES_8),
+    MAX.since(12).attributes(&[]).types(&[("T", NUMERIC_NO_BF16)]).shapes(MAX_SHAPES_8),
+    MAX.since(13).attributes(&[]).types(&[("T", NUMERIC)]).shapes(MAX_SHAPES_8),
+    MIN,
+    MIN.since(6).attributes(&[]),
+    MIN.since(8).attributes(&[]).shapes(MAX_SHAPES_8),
+    MIN.since(12).attributes(&[]).types(&[("T", NUMERIC_NO_BF16)]).shapes(MAX_SHAPES_8),
+    MIN.since(13).attributes(&[]).types(&[("T", NUMERIC)]).shapes(MAX_SHAPES_8),
+    SUM,
+    SUM.since(6).attributes(&[]),
+    SUM.since(8).attributes(&[]).shapes(MAX_SHAPES_8),
+    SUM.since(13).attributes(&[]).types(&[("T", FLOATS)]).shapes(MAX_SHAPES_8),
+    MEAN,
+    MEAN.since(6).attributes(&[]),
+    MEAN.since(8).attributes(&[]).shapes(MAX_SHAPES_8),
+    MEAN.since(13).attributes(&[]).types(&[("T", FLOATS)]).shapes(MAX_SHAPES_8),
 ];
+
+const ADD: OpDef = op("Add", 1, |cx| legacy(cx, BinaryFn::Add))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T")])
+    .attributes(&[optional("axis", Int), int("broadcast", 0), CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(LEGACY)
+    .doc("a + b");
+
+const ADD_7: OpDef = op("Add", 7, |cx| binary(cx, BinaryFn::Add))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T")])
+    .types(&[("T", WIDE_NO_BF16)])
+    .shapes(BROADCAST)
+    .doc("a + b");
+
+const SUB: OpDef = op("Sub", 1, |cx| legacy(cx, BinaryFn::Sub))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T")])
+    .attributes(&[optional("axis", Int), int("broadcast", 0), CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(LEGACY)
+    .doc("a - b");
+
+const SUB_7: OpDef = op("Sub", 7, |cx| binary(cx, BinaryFn::Sub))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T")])
+    .types(&[("T", WIDE_NO_BF16)])
+    .shapes(BROADCAST)
+    .doc("a - b");
+
+const MUL: OpDef = op("Mul", 1, |cx| legacy(cx, BinaryFn::Mul))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T")])
+    .attributes(&[optional("axis", Int), int("broadcast", 0), CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(LEGACY)
+    .doc("a * b");
+
+const MUL_7: OpDef = op("Mul", 7, |cx| binary(cx, BinaryFn::Mul))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T")])
+    .types(&[("T", WIDE_NO_BF16)])
+    .shapes(BROADCAST)
+    .doc("a * b");
+
+const DIV: OpDef = op("Div", 1, |cx| legacy(cx, BinaryFn::Div))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T")])
+    .attributes(&[optional("axis", Int), int("broadcast", 0), CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(LEGACY)
+    .doc("a / b, truncated for integers");
+
+const DIV_7: OpDef = op("Div", 7, |cx| binary(cx, BinaryFn::Div))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T")])
+    .types(&[("T", WIDE_NO_BF16)])
+    .shapes(BROADCAST)
+    .doc("a / b, truncated for integers");
+
+const POW: OpDef = op("Pow", 1, |cx| legacy(cx, BinaryFn::Pow))
+    .inputs(&[req("X", "T"), req("Y", "T")])
+    .outputs(&[req("Z", "T")])
+    .attributes(&[optional("axis", Int), int("broadcast", 0)])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(POW_SHAPES_1)
+    .doc("a raised to b");
+
+const POW_12: OpDef = op("Pow", 12, pow)
+    .inputs(&[req("X", "T"), req("Y", "T1")])
+    .outputs(&[req("Z", "T")])
+    .types(&[("T", POW_BASES_12), ("T1", NUMERIC_NO_BF16)])
+    .shapes(POW_SHAPES_7)
+    .doc("a raised to b");
+
+const MOD: OpDef = op("Mod", 10, modulo)
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T")])
+    .attributes(&[int("fmod", 0)])
+    .types(&[("T", NUMERIC_NO_BF16)])
+    .shapes(BROADCAST)
+    .doc("Remainder of a / b, of the sign of b, or of a with fmod");
+
+const BIT_SHIFT: OpDef = op("BitShift", 11, bit_shift)
+    .inputs(&[req("X", "T"), req("Y", "T")])
+    .outputs(&[req("Z", "T")])
+    .attributes(&[required("direction", Str)])
+    .types(&[("T", UINTS)])
+    .shapes(POW_SHAPES_7)
+    .doc("Bits shifted left or right");
+
+const MAX: OpDef = op("Max", 1, |cx| fold(cx, BinaryFn::Max))
+    .inputs(&[var("data_0", "T")])
+    .outputs(&[req("max", "T")])
+    .attributes(&[CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(MAX_SHAPES_1)
+    .doc("Largest of the inputs");
+
+const MIN: OpDef = op("Min", 1, |cx| fold(cx, BinaryFn::Min))
+    .inputs(&[var("data_0", "T")])
+    .outputs(&[req("min", "T")])
+    .attributes(&[CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(MAX_SHAPES_1)
+    .doc("Smallest of the inputs");
+
+const SUM: OpDef = op("Sum", 1, |cx| fold(cx, BinaryFn::Add))
+    .inputs(&[var("data_0", "T")])
+    .outputs(&[req("sum", "T")])
+    .attributes(&[CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(MAX_SHAPES_1)
+    .doc("Sum of the inputs");
+
+const MEAN: OpDef = op("Mean", 1, mean)
+    .inputs(&[var("data_0", "T")])
+    .outputs(&[req("mean", "T")])
+    .attributes(&[CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(MAX_SHAPES_1)
+    .doc("Mean of the inputs");
 
 const POW_SHAPES_1: &[&str] = &[
     "if broadcast = 0: rank(X) = rank(Y)",

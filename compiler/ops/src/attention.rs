@@ -3,7 +3,7 @@
 use super::AttrDefault::{Float, Int, Optional};
 use super::softmax::softmax_along;
 use super::types::*;
-use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
+use super::{AttrKind, NodeCx, OpDef, attr, op, opt, req};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
@@ -14,43 +14,36 @@ use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 pub const ROWS: &[OpDef] = &[
     ATTENTION,
     ATTENTION_24,
-    OpDef {
-        since: 25,
-        attributes: &[
-            attr("is_causal", Int(0)),
-            attr("kv_num_heads", Optional(AttrKind::Int)),
-            attr("left_window_size", Int(-1)),
-            attr("q_num_heads", Optional(AttrKind::Int)),
-            attr("qk_matmul_output_mode", Int(0)),
-            attr("right_window_size", Int(-1)),
-            attr("scale", Optional(AttrKind::Float)),
-            attr("softcap", Float(0.0)),
-            attr("softmax_precision", Optional(AttrKind::Int)),
-        ],
-        ..ATTENTION_24
-    },
+    ATTENTION_24.since(25).attributes(&[
+        attr("is_causal", Int(0)),
+        attr("kv_num_heads", Optional(AttrKind::Int)),
+        attr("left_window_size", Int(-1)),
+        attr("q_num_heads", Optional(AttrKind::Int)),
+        attr("qk_matmul_output_mode", Int(0)),
+        attr("right_window_size", Int(-1)),
+        attr("scale", Optional(AttrKind::Float)),
+        attr("softcap", Float(0.0)),
+        attr("softmax_precision", Optional(AttrKind::Int)),
+    ]),
     ROTARY_EMBEDDING,
 ];
 
-const ATTENTION: OpDef = OpDef {
-    domain: "",
-    name: "Attention",
-    since: 23,
-    inputs: &[
+const ATTENTION: OpDef = op("Attention", 23, attention)
+    .inputs(&[
         req("Q", "T1"),
         req("K", "T1"),
         req("V", "T2"),
         opt("attn_mask", "U"),
         opt("past_key", "T1"),
         opt("past_value", "T2"),
-    ],
-    outputs: &[
+    ])
+    .outputs(&[
         req("Y", "T1"),
         opt("present_key", "T1"),
         opt("present_value", "T2"),
         opt("qk_matmul_output", "T1"),
-    ],
-    attributes: &[
+    ])
+    .attributes(&[
         attr("is_causal", Int(0)),
         attr("kv_num_heads", Optional(AttrKind::Int)),
         attr("q_num_heads", Optional(AttrKind::Int)),
@@ -58,13 +51,13 @@ const ATTENTION: OpDef = OpDef {
         attr("scale", Optional(AttrKind::Float)),
         attr("softcap", Float(0.0)),
         attr("softmax_precision", Optional(AttrKind::Int)),
-    ],
-    types: &[
+    ])
+    .types(&[
         ("T1", FLOATS),
         ("T2", FLOATS),
         ("U", &[F32, F64, F16, BF16, I8, I16, I32, I64, U8, U16, U32, U64, Bool]),
-    ],
-    shapes: &[
+    ])
+    .shapes(&[
         "Q[B, H, S, E] | [B, S, q_num_heads * E]",
         "K[B, G, T, E] | [B, T, kv_num_heads * E]",
         "V[B, G, T, F] | [B, T, kv_num_heads * F]",
@@ -73,14 +66,26 @@ const ATTENTION: OpDef = OpDef {
         "past_value[B, G else kv_num_heads, P, F]",
         "attn_mask[L..]",
         "broadcast(L -> [B, H else q_num_heads, S, T + (P else 0)])",
-    ],
-    lower: attention,
-    doc: "softmax(Q * K^T * scale + mask) * V",
-};
+    ])
+    .doc("softmax(Q * K^T * scale + mask) * V");
 
-const ATTENTION_24: OpDef = OpDef {
-    since: 24,
-    shapes: &[
+const ATTENTION_24: OpDef = ATTENTION
+    .since(24)
+    .inputs(&[
+        req("Q", "T1"),
+        req("K", "T1"),
+        req("V", "T2"),
+        opt("attn_mask", "U"),
+        opt("past_key", "T1"),
+        opt("past_value", "T2"),
+        opt("nonpad_kv_seqlen", "tensor(int64)"),
+    ])
+    .types(&[
+        ("T1", FLOATS),
+        ("T2", FLOATS),
+        ("U", &[F32, F64, F16, BF16, I8, I16, I32, I64, U8, U16, U32, U64, Bool]),
+    ])
+    .shapes(&[
         "Q[B, H, S, E] | [B, S, q_num_heads * E]",
         "K[B, G, T, E] | [B, T, kv_num_heads * E]",
         "V[B, G, T, F] | [B, T, kv_num_heads * F]",
@@ -90,37 +95,18 @@ const ATTENTION_24: OpDef = OpDef {
         "attn_mask[] | [L] | [S|1, L] | [H else q_num_heads|1, S|1, L] | [B|1, H else q_num_heads|1, S|1, L]",
         "L <= T + (P else 0)",
         "nonpad_kv_seqlen[B]",
-    ],
-    inputs: &[
-        req("Q", "T1"),
-        req("K", "T1"),
-        req("V", "T2"),
-        opt("attn_mask", "U"),
-        opt("past_key", "T1"),
-        opt("past_value", "T2"),
-        opt("nonpad_kv_seqlen", "tensor(int64)"),
-    ],
-    types: &[
-        ("T1", FLOATS),
-        ("T2", FLOATS),
-        ("U", &[F32, F64, F16, BF16, I8, I16, I32, I64, U8, U16, U32, U64, Bool]),
-    ],
-    ..ATTENTION
-};
+    ]);
 
-const ROTARY_EMBEDDING: OpDef = OpDef {
-    domain: "",
-    name: "RotaryEmbedding",
-    since: 23,
-    inputs: &[req("X", "T"), req("cos_cache", "T"), req("sin_cache", "T"), opt("position_ids", "M")],
-    outputs: &[req("Y", "T")],
-    attributes: &[
+const ROTARY_EMBEDDING: OpDef = op("RotaryEmbedding", 23, rotary_embedding)
+    .inputs(&[req("X", "T"), req("cos_cache", "T"), req("sin_cache", "T"), opt("position_ids", "M")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[
         attr("interleaved", Int(0)),
         attr("num_heads", Optional(AttrKind::Int)),
         attr("rotary_embedding_dim", Int(0)),
-    ],
-    types: &[("T", &[F32, F16, BF16]), ("M", I64S)],
-    shapes: &[
+    ])
+    .types(&[("T", &[F32, F16, BF16]), ("M", I64S)])
+    .shapes(&[
         "X[B, H, S, E] | [B, S, num_heads * E]",
         "position_ids[B, S]",
         "if position_ids: cos_cache[P, C]",
@@ -130,10 +116,8 @@ const ROTARY_EMBEDDING: OpDef = OpDef {
         "if rotary_embedding_dim = 0: 2 * C = E",
         "if rotary_embedding_dim != 0: 2 * C = rotary_embedding_dim",
         "if rotary_embedding_dim != 0: rotary_embedding_dim <= E",
-    ],
-    lower: rotary_embedding,
-    doc: "rotation of pairs of features by position",
-};
+    ])
+    .doc("rotation of pairs of features by position");
 
 fn malformed<T>(message: String) -> Result<T> {
     Err(Error::malformed(Stage::Infer, message))

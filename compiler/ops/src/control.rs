@@ -61,48 +61,34 @@ const fn params(since: u32) -> Params {
 }
 
 const fn if_row(since: u32, types: &'static [(&'static str, &'static [DType])]) -> OpDef {
-    row(
-        "If",
-        since,
-        &[CONDITION],
-        params(since).0,
-        BRANCHES,
-        types,
-        &["count(cond) = 1"],
-        choose,
-        "The results of one of two bodies",
-    )
+    op("If", since, choose)
+        .inputs(&[CONDITION])
+        .outputs(params(since).0)
+        .attributes(BRANCHES)
+        .types(types)
+        .shapes(&["count(cond) = 1"])
+        .doc("The results of one of two bodies")
 }
 
 const fn loop_row(since: u32, types: &'static [(&'static str, &'static [DType])]) -> OpDef {
-    row(
-        "Loop",
-        since,
-        params(since).1,
-        params(since).2,
-        BODY,
-        types,
-        &["count(M) = 1", "count(cond) = 1"],
-        repeat,
-        "A body again and again, while a condition holds",
-    )
+    op("Loop", since, repeat)
+        .inputs(params(since).1)
+        .outputs(params(since).2)
+        .attributes(BODY)
+        .types(types)
+        .shapes(&["count(M) = 1", "count(cond) = 1"])
+        .doc("A body again and again, while a condition holds")
 }
 
 const fn scan_row(since: u32, types: &'static [(&'static str, &'static [DType])]) -> OpDef {
-    row(
-        "Scan",
-        since,
-        SCAN_INPUTS,
-        SCAN_OUTPUTS,
-        SCAN,
-        types,
-        ANY,
-        scan,
-        "A body for each slice of its inputs",
-    )
+    op("Scan", since, scan)
+        .inputs(SCAN_INPUTS)
+        .outputs(SCAN_OUTPUTS)
+        .attributes(SCAN)
+        .types(types)
+        .doc("A body for each slice of its inputs")
 }
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
     if_row(1, &[("V", ALL), ("B", BOOL)]),
     if_row(11, &[("V", ALL), ("B", BOOL)]),
@@ -122,9 +108,16 @@ pub const ROWS: &[OpDef] = &[
     loop_row(23, &[("V", ALL_23), ("I", I64S), ("B", BOOL)]),
     loop_row(24, &[("V", ALL_24), ("I", I64S), ("B", BOOL)]),
     loop_row(25, &[("V", ALL_25), ("I", I64S), ("B", BOOL)]),
-    row("Scan", 8, &[opt("sequence_lens", "I"), var("initial_state_and_scan_inputs", "V")], SCAN_OUTPUTS,
-        &[optional("directions", AttrKind::Ints), required("num_scan_inputs", AttrKind::Int), required("body", AttrKind::Graph)],
-        &[("I", I64S), ("V", ALL)], ANY, scan_of_batches, "A body for each slice of its inputs, of each sequence of a batch"),
+    op("Scan", 8, scan_of_batches)
+        .inputs(&[opt("sequence_lens", "I"), var("initial_state_and_scan_inputs", "V")])
+        .outputs(SCAN_OUTPUTS)
+        .attributes(&[
+            optional("directions", AttrKind::Ints),
+            required("num_scan_inputs", AttrKind::Int),
+            required("body", AttrKind::Graph),
+        ])
+        .types(&[("I", I64S), ("V", ALL)])
+        .doc("A body for each slice of its inputs, of each sequence of a batch"),
     scan_row(9, &[("V", ALL)]),
     scan_row(11, &[("V", ALL)]),
     scan_row(16, &[("V", ALL_BF16)]),

@@ -6,7 +6,7 @@ pub mod transposed;
 use super::AttrDefault::{Int, Optional, Str};
 use super::spatial::{Geometry, channels_first, channels_last, checked_extents, geometry, spatial_dims};
 use super::types::*;
-use super::{AttrDef, AttrKind, NodeCx, OpDef, attr, opt, req};
+use super::{AttrDef, AttrKind, NodeCx, OpDef, attr, op, opt, req};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::dim::product;
@@ -15,11 +15,11 @@ use onnxc_ir::scalar::{BinaryFn, ReduceFn};
 
 pub const ROWS: &[OpDef] = &[
     CONV,
-    OpDef { since: 11, ..CONV },
-    OpDef { since: 22, types: &[("T", FLOATS)], ..CONV },
+    CONV.since(11),
+    CONV.since(22).types(&[("T", FLOATS)]),
     CONV_TRANSPOSE,
-    OpDef { since: 11, ..CONV_TRANSPOSE },
-    OpDef { since: 22, types: &[("T", FLOATS)], ..CONV_TRANSPOSE },
+    CONV_TRANSPOSE.since(11),
+    CONV_TRANSPOSE.since(22).types(&[("T", FLOATS)]),
 ];
 
 /// The attributes of convolutions; [`plan`] reads them.
@@ -32,15 +32,12 @@ pub const ATTRIBUTES: &[AttrDef] = &[
     attr("strides", Optional(AttrKind::Ints)),
 ];
 
-const CONV: OpDef = OpDef {
-    domain: "",
-    name: "Conv",
-    since: 1,
-    inputs: &[req("X", "T"), req("W", "T"), opt("B", "T")],
-    outputs: &[req("Y", "T")],
-    attributes: ATTRIBUTES,
-    types: &[("T", FLOATS_F16)],
-    shapes: &[
+const CONV: OpDef = op("Conv", 1, conv)
+    .inputs(&[req("X", "T"), req("W", "T"), opt("B", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(ATTRIBUTES)
+    .types(&[("T", FLOATS_F16)])
+    .shapes(&[
         "X[N, C, D..]",
         "W[M, G, K..]",
         "W[_, _, kernel_shape..]",
@@ -48,18 +45,13 @@ const CONV: OpDef = OpDef {
         "C = G * group",
         "M % group = 0",
         "B[M]",
-    ],
-    lower: conv,
-    doc: "convolution plus bias",
-};
+    ])
+    .doc("convolution plus bias");
 
-const CONV_TRANSPOSE: OpDef = OpDef {
-    domain: "",
-    name: "ConvTranspose",
-    since: 1,
-    inputs: &[req("X", "T"), req("W", "T"), opt("B", "T")],
-    outputs: &[req("Y", "T")],
-    attributes: &[
+const CONV_TRANSPOSE: OpDef = op("ConvTranspose", 1, transposed::conv_transpose)
+    .inputs(&[req("X", "T"), req("W", "T"), opt("B", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[
         attr("auto_pad", Str("NOTSET")),
         attr("dilations", Optional(AttrKind::Ints)),
         attr("group", Int(1)),
@@ -68,19 +60,17 @@ const CONV_TRANSPOSE: OpDef = OpDef {
         attr("output_shape", Optional(AttrKind::Ints)),
         attr("pads", Optional(AttrKind::Ints)),
         attr("strides", Optional(AttrKind::Ints)),
-    ],
-    types: &[("T", FLOATS_F16)],
-    shapes: &[
+    ])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(&[
         "X[N, C, D..]",
         "W[C, G, K..]",
         "W[_, _, kernel_shape..]",
         "len(K) = len(D)",
         "C % group = 0",
         "B[G * group]",
-    ],
-    lower: transposed::conv_transpose,
-    doc: "transposed convolution (the gradient of Conv) plus bias",
-};
+    ])
+    .doc("transposed convolution (the gradient of Conv) plus bias");
 
 fn malformed<T>(message: String) -> Result<T> {
     Err(Error::malformed(Stage::Infer, message))

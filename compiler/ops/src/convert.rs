@@ -4,77 +4,110 @@ use super::row::*;
 use super::strings;
 use onnxc_ir::graph::{MapFn, Op};
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("Cast", 1, &[req("input", "T1")], &[req("output", "T2")], &[required("to", Str)],
-        &[("T1", NUMERIC_BOOL_NO_BF16), ("T2", NUMERIC_BOOL_NO_BF16)], ANY, cast_by_name,
-        "Conversion to another element type"),
-    row("Cast", 6, &[req("input", "T1")], &[req("output", "T2")], &[required("to", Int)],
-        &[("T1", NUMERIC_BOOL_NO_BF16), ("T2", NUMERIC_BOOL_NO_BF16)], ANY, cast,
-        "Conversion to another element type"),
-    row("Cast", 9, &[req("input", "T1")], &[req("output", "T2")], &[required("to", Int)],
-        &[("T1", CAST_9), ("T2", CAST_9)], ANY, cast, "Conversion to another element type"),
-    row("Cast", 13, &[req("input", "T1")], &[req("output", "T2")], &[required("to", Int)],
-        &[("T1", CAST_13), ("T2", CAST_13)], ANY, cast, "Conversion to another element type"),
-    row("Cast", 19, &[req("input", "T1")], &[req("output", "T2")],
-        &[int("saturate", 1), required("to", Int)], &[("T1", CAST_19), ("T2", CAST_19)], ANY, cast,
-        "Conversion to another element type"),
-    row("Cast", 21, &[req("input", "T1")], &[req("output", "T2")],
-        &[int("saturate", 1), required("to", Int)], &[("T1", CAST_21), ("T2", CAST_21)], ANY, cast,
-        "Conversion to another element type"),
-    row("Cast", 23, &[req("input", "T1")], &[req("output", "T2")],
-        &[int("saturate", 1), required("to", Int)], &[("T1", CAST_23), ("T2", CAST_23)], ANY, cast,
-        "Conversion to another element type"),
-    row("Cast", 24, &[req("input", "T1")], &[req("output", "T2")],
-        &[string("round_mode", "up"), int("saturate", 1), required("to", Int)],
-        &[("T1", CAST_24), ("T2", CAST_24)], ANY, cast, "Conversion to another element type"),
-    row("Cast", 25, &[req("input", "T1")], &[req("output", "T2")],
-        &[string("round_mode", "up"), int("saturate", 1), required("to", Int)],
-        &[("T1", CAST_25), ("T2", CAST_25)], ANY, cast, "Conversion to another element type"),
-    row("Cast", 28, &[req("input", "T1")], &[req("output", "T2")],
-        &[string("round_mode", "up"), int("saturate", 1), required("to", Int)],
-        &[("T1", CAST_28), ("T2", CAST_28)], ANY, cast, "Conversion to another element type"),
-    row("CastLike", 15, &[req("input", "T1"), req("target_type", "T2")], &[req("output", "T2")], &[],
-        &[("T1", CAST_13), ("T2", CAST_13)],
-        ANY, cast_like, "Conversion to the element type of another tensor"),
-    row("CastLike", 19, &[req("input", "T1"), req("target_type", "T2")], &[req("output", "T2")],
-        &[int("saturate", 1)], &[("T1", CAST_19), ("T2", CAST_19)], ANY, cast_like,
-        "Conversion to the element type of another tensor"),
-    row("CastLike", 21, &[req("input", "T1"), req("target_type", "T2")], &[req("output", "T2")],
-        &[int("saturate", 1)], &[("T1", CAST_21), ("T2", CAST_21)], ANY, cast_like,
-        "Conversion to the element type of another tensor"),
-    row("CastLike", 23, &[req("input", "T1"), req("target_type", "T2")], &[req("output", "T2")],
-        &[int("saturate", 1)], &[("T1", CAST_23), ("T2", CAST_23)], ANY, cast_like,
-        "Conversion to the element type of another tensor"),
-    row("CastLike", 24, &[req("input", "T1"), req("target_type", "T2")], &[req("output", "T2")],
-        &[string("round_mode", "up"), int("saturate", 1)], &[("T1", CAST_24), ("T2", CAST_24)],
-        ANY, cast_like,
-        "Conversion to the element type of another tensor"),
-    row("CastLike", 25, &[req("input", "T1"), req("target_type", "T2")], &[req("output", "T2")],
-        &[string("round_mode", "up"), int("saturate", 1)], &[("T1", CAST_25), ("T2", CAST_25)],
-        ANY, cast_like,
-        "Conversion to the element type of another tensor"),
-    row("BitCast", 26, &[req("input", "T1")], &[req("output", "T2")], &[required("to", Int)],
-        &[("T1", BITCAST_26), ("T2", BITCAST_26)], ANY, bit_cast, "The same bits as another element type"),
-    row("Identity", 1, &[req("input", "T")], &[req("output", "T")], &[], &[("T", ALL)], ANY, identity,
-        "The input"),
-    row("Identity", 13, &[req("input", "T")], &[req("output", "T")], &[], &[("T", ALL_BF16)], ANY, identity,
-        "The input"),
-    row("Identity", 14, &[req("input", "V").of(SEQUENCES)], &[req("output", "V").of(SEQUENCES)], &[], &[("V", ALL_BF16)], ANY, identity,
-        "The input"),
-    row("Identity", 16, &[req("input", "V").of(ALL_KINDS)], &[req("output", "V").of(ALL_KINDS)], &[], &[("V", ALL_BF16)], ANY, identity,
-        "The input"),
-    row("Identity", 19, &[req("input", "V").of(ALL_KINDS)], &[req("output", "V").of(ALL_KINDS)], &[], &[("V", ALL_19)], ANY, identity,
-        "The input"),
-    row("Identity", 21, &[req("input", "V").of(ALL_KINDS)], &[req("output", "V").of(ALL_KINDS)], &[], &[("V", ALL_21)], ANY, identity,
-        "The input"),
-    row("Identity", 23, &[req("input", "V").of(ALL_KINDS)], &[req("output", "V").of(ALL_KINDS)], &[], &[("V", ALL_23)], ANY, identity,
-        "The input"),
-    row("Identity", 24, &[req("input", "V").of(ALL_KINDS)], &[req("output", "V").of(ALL_KINDS)], &[], &[("V", ALL_24)], ANY, identity,
-        "The input"),
-    row("Identity", 25, &[req("input", "V").of(ALL_KINDS)], &[req("output", "V").of(ALL_KINDS)], &[], &[("V", ALL_25)], ANY, identity,
-        "The input"),
+    CAST,
+    CAST.since(6).attributes(&[required("to", Int)]).lower(cast),
+    CAST.since(9).attributes(&[required("to", Int)]).types(&[("T1", CAST_9), ("T2", CAST_9)]).lower(cast),
+    CAST.since(13).attributes(&[required("to", Int)]).types(&[("T1", CAST_13), ("T2", CAST_13)]).lower(cast),
+    CAST.since(19)
+        .attributes(&[int("saturate", 1), required("to", Int)])
+        .types(&[("T1", CAST_19), ("T2", CAST_19)])
+        .lower(cast),
+    CAST.since(21)
+        .attributes(&[int("saturate", 1), required("to", Int)])
+        .types(&[("T1", CAST_21), ("T2", CAST_21)])
+        .lower(cast),
+    CAST.since(23)
+        .attributes(&[int("saturate", 1), required("to", Int)])
+        .types(&[("T1", CAST_23), ("T2", CAST_23)])
+        .lower(cast),
+    CAST.since(24)
+        .attributes(&[string("round_mode", "up"), int("saturate", 1), required("to", Int)])
+        .types(&[("T1", CAST_24), ("T2", CAST_24)])
+        .lower(cast),
+    CAST.since(25)
+        .attributes(&[string("round_mode", "up"), int("saturate", 1), required("to", Int)])
+        .types(&[("T1", CAST_25), ("T2", CAST_25)])
+        .lower(cast),
+    CAST.since(28)
+        .attributes(&[string("round_mode", "up"), int("saturate", 1), required("to", Int)])
+        .types(&[("T1", CAST_28), ("T2", CAST_28)])
+        .lower(cast),
+    CAST_LIKE,
+    CAST_LIKE.since(19).attributes(&[int("saturate", 1)]).types(&[("T1", CAST_19), ("T2", CAST_19)]),
+    CAST_LIKE.since(21).attributes(&[int("saturate", 1)]).types(&[("T1", CAST_21), ("T2", CAST_21)]),
+    CAST_LIKE.since(23).attributes(&[int("saturate", 1)]).types(&[("T1", CAST_23), ("T2", CAST_23)]),
+    CAST_LIKE
+        .since(24)
+        .attributes(&[string("round_mode", "up"), int("saturate", 1)])
+        .types(&[("T1", CAST_24), ("T2", CAST_24)]),
+    CAST_LIKE
+        .since(25)
+        .attributes(&[string("round_mode", "up"), int("saturate", 1)])
+        .types(&[("T1", CAST_25), ("T2", CAST_25)]),
+    op("BitCast", 26, bit_cast)
+        .inputs(&[req("input", "T1")])
+        .outputs(&[req("output", "T2")])
+        .attributes(&[required("to", Int)])
+        .types(&[("T1", BITCAST_26), ("T2", BITCAST_26)])
+        .doc("The same bits as another element type"),
+    IDENTITY,
+    IDENTITY.since(13).types(&[("T", ALL_BF16)]),
+    IDENTITY
+        .since(14)
+        .inputs(&[req("input", "V").of(SEQUENCES)])
+        .outputs(&[req("output", "V").of(SEQUENCES)])
+        .types(&[("V", ALL_BF16)]),
+    IDENTITY
+        .since(16)
+        .inputs(&[req("input", "V").of(ALL_KINDS)])
+        .outputs(&[req("output", "V").of(ALL_KINDS)])
+        .types(&[("V", ALL_BF16)]),
+    IDENTITY
+        .since(19)
+        .inputs(&[req("input", "V").of(ALL_KINDS)])
+        .outputs(&[req("output", "V").of(ALL_KINDS)])
+        .types(&[("V", ALL_19)]),
+    IDENTITY
+        .since(21)
+        .inputs(&[req("input", "V").of(ALL_KINDS)])
+        .outputs(&[req("output", "V").of(ALL_KINDS)])
+        .types(&[("V", ALL_21)]),
+    IDENTITY
+        .since(23)
+        .inputs(&[req("input", "V").of(ALL_KINDS)])
+        .outputs(&[req("output", "V").of(ALL_KINDS)])
+        .types(&[("V", ALL_23)]),
+    IDENTITY
+        .since(24)
+        .inputs(&[req("input", "V").of(ALL_KINDS)])
+        .outputs(&[req("output", "V").of(ALL_KINDS)])
+        .types(&[("V", ALL_24)]),
+    IDENTITY
+        .since(25)
+        .inputs(&[req("input", "V").of(ALL_KINDS)])
+        .outputs(&[req("output", "V").of(ALL_KINDS)])
+        .types(&[("V", ALL_25)]),
 ];
+
+const CAST: OpDef = op("Cast", 1, cast_by_name)
+    .inputs(&[req("input", "T1")])
+    .outputs(&[req("output", "T2")])
+    .attributes(&[required("to", Str)])
+    .types(&[("T1", NUMERIC_BOOL_NO_BF16), ("T2", NUMERIC_BOOL_NO_BF16)])
+    .doc("Conversion to another element type");
+
+const CAST_LIKE: OpDef = op("CastLike", 15, cast_like)
+    .inputs(&[req("input", "T1"), req("target_type", "T2")])
+    .outputs(&[req("output", "T2")])
+    .types(&[("T1", CAST_13), ("T2", CAST_13)])
+    .doc("Conversion to the element type of another tensor");
+
+const IDENTITY: OpDef = op("Identity", 1, identity)
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", ALL)])
+    .doc("The input");
 
 fn identity(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let item = cx.item("input")?;

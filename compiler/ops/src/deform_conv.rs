@@ -8,17 +8,15 @@ use onnxc_ir::build::Builder;
 use onnxc_ir::graph::dim::product;
 use onnxc_ir::graph::{Op, Requirement, RhsLayout};
 
-#[rustfmt::skip]
-pub const ROWS: &[OpDef] = &[
-    row("DeformConv", 19,
-        &[req("X", "T"), req("W", "T"), req("offset", "T"), opt("B", "T"), opt("mask", "T")], &[req("Y", "T")],
-        ATTRIBUTES, &[("T", FLOATS_F16)],
-        DEFORM_CONV_SHAPES, deform_conv, "Convolution whose taps lie at offsets, times a mask"),
-    row("DeformConv", 22,
-        &[req("X", "T"), req("W", "T"), req("offset", "T"), opt("B", "T"), opt("mask", "T")], &[req("Y", "T")],
-        ATTRIBUTES, &[("T", FLOATS)],
-        DEFORM_CONV_SHAPES, deform_conv, "Convolution whose taps lie at offsets, times a mask"),
-];
+pub const ROWS: &[OpDef] = &[DEFORM_CONV, DEFORM_CONV.since(22).types(&[("T", FLOATS)])];
+
+const DEFORM_CONV: OpDef = op("DeformConv", 19, deform_conv)
+    .inputs(&[req("X", "T"), req("W", "T"), req("offset", "T"), opt("B", "T"), opt("mask", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(ATTRIBUTES)
+    .types(&[("T", FLOATS_F16)])
+    .shapes(DEFORM_CONV_SHAPES)
+    .doc("Convolution whose taps lie at offsets, times a mask");
 
 const DEFORM_CONV_SHAPES: &[&str] = &[
     "X[N, C, D..]",

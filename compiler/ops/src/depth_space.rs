@@ -2,7 +2,7 @@
 
 use super::AttrDefault::{Required, Str};
 use super::types::*;
-use super::{AttrKind, NodeCx, OpDef, attr, req};
+use super::{AttrKind, NodeCx, OpDef, attr, op, req};
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::{Dim, ValueId};
 
@@ -10,51 +10,37 @@ pub const ROWS: &[OpDef] = &[
     DEPTH_TO_SPACE,
     DEPTH_TO_SPACE_11,
     DEPTH_TO_SPACE_13,
-    OpDef { since: 28, ..DEPTH_TO_SPACE_13 },
+    DEPTH_TO_SPACE_13.since(28),
     SPACE_TO_DEPTH,
     SPACE_TO_DEPTH_13,
-    OpDef {
-        since: 28,
-        attributes: &[attr("blocksize", Required(AttrKind::Int)), attr("mode", Str("DCR"))],
-        ..SPACE_TO_DEPTH_13
-    },
+    SPACE_TO_DEPTH_13
+        .since(28)
+        .attributes(&[attr("blocksize", Required(AttrKind::Int)), attr("mode", Str("DCR"))]),
 ];
 
-const DEPTH_TO_SPACE: OpDef = OpDef {
-    domain: "",
-    name: "DepthToSpace",
-    since: 1,
-    inputs: &[req("input", "T")],
-    outputs: &[req("output", "T")],
-    attributes: &[attr("blocksize", Required(AttrKind::Int))],
-    types: &[("T", ALL)],
-    shapes: &["input[_, blocksize * blocksize * C, _, _]"],
-    lower: depth_to_space,
-    doc: "blocks of channels to blocks of pixels",
-};
+const DEPTH_TO_SPACE: OpDef = op("DepthToSpace", 1, depth_to_space)
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[attr("blocksize", Required(AttrKind::Int))])
+    .types(&[("T", ALL)])
+    .shapes(&["input[_, blocksize * blocksize * C, _, _]"])
+    .doc("blocks of channels to blocks of pixels");
 
-const DEPTH_TO_SPACE_11: OpDef = OpDef {
-    since: 11,
-    attributes: &[attr("blocksize", Required(AttrKind::Int)), attr("mode", Str("DCR"))],
-    ..DEPTH_TO_SPACE
-};
+const DEPTH_TO_SPACE_11: OpDef = DEPTH_TO_SPACE
+    .since(11)
+    .attributes(&[attr("blocksize", Required(AttrKind::Int)), attr("mode", Str("DCR"))]);
 
-const DEPTH_TO_SPACE_13: OpDef = OpDef { since: 13, types: &[("T", ALL_BF16)], ..DEPTH_TO_SPACE_11 };
+const DEPTH_TO_SPACE_13: OpDef = DEPTH_TO_SPACE_11.since(13).types(&[("T", ALL_BF16)]);
 
-const SPACE_TO_DEPTH: OpDef = OpDef {
-    domain: "",
-    name: "SpaceToDepth",
-    since: 1,
-    inputs: &[req("input", "T")],
-    outputs: &[req("output", "T")],
-    attributes: &[attr("blocksize", Required(AttrKind::Int))],
-    types: &[("T", ALL)],
-    shapes: &["input[_, _, blocksize * H, blocksize * W]"],
-    lower: space_to_depth,
-    doc: "blocks of pixels to blocks of channels",
-};
+const SPACE_TO_DEPTH: OpDef = op("SpaceToDepth", 1, space_to_depth)
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[attr("blocksize", Required(AttrKind::Int))])
+    .types(&[("T", ALL)])
+    .shapes(&["input[_, _, blocksize * H, blocksize * W]"])
+    .doc("blocks of pixels to blocks of channels");
 
-const SPACE_TO_DEPTH_13: OpDef = OpDef { since: 13, types: &[("T", ALL_BF16)], ..SPACE_TO_DEPTH };
+const SPACE_TO_DEPTH_13: OpDef = SPACE_TO_DEPTH.since(13).types(&[("T", ALL_BF16)]);
 
 /// Block size, and whether channels vary slower than positions inside a block (`CRD`).
 fn block(cx: &NodeCx<'_, '_>, x: ValueId) -> Result<(Dim, bool)> {

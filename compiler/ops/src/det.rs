@@ -4,13 +4,14 @@ use super::row::*;
 use onnxc_ir::build::Builder;
 use onnxc_ir::graph::{Graph, Op, TensorType};
 
-#[rustfmt::skip]
-pub const ROWS: &[OpDef] = &[
-    row("Det", 11, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], DET_SHAPES, det,
-        "Determinants of square matrices"),
-    row("Det", 22, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], DET_SHAPES, det,
-        "Determinants of square matrices"),
-];
+pub const ROWS: &[OpDef] = &[DET, DET.since(22).types(&[("T", FLOATS)])];
+
+const DET: OpDef = op("Det", 11, det)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(DET_SHAPES)
+    .doc("Determinants of square matrices");
 
 const DET_SHAPES: &[&str] = &["X[.., N, N]"];
 

@@ -1,29 +1,22 @@
 //! Einsum: sums of products in index notation, operands taken left to right.
 
 use super::AttrDefault::Required;
-use super::agreement::ANY;
 use super::types::*;
-use super::{AttrKind, NodeCx, OpDef, attr, req, var};
+use super::{AttrKind, NodeCx, OpDef, attr, op, req, var};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::dim::product;
 use onnxc_ir::graph::{Dim, Op, Requirement, RhsLayout, ValueId};
 use onnxc_ir::scalar::{BinaryFn, ReduceFn};
 
-pub const ROWS: &[OpDef] = &[EINSUM, OpDef { since: 28, types: &[("T", NUMERIC)], ..EINSUM }];
+pub const ROWS: &[OpDef] = &[EINSUM, EINSUM.since(28).types(&[("T", NUMERIC)])];
 
-const EINSUM: OpDef = OpDef {
-    domain: "",
-    name: "Einsum",
-    since: 12,
-    inputs: &[var("Inputs", "T")],
-    outputs: &[req("Output", "T")],
-    attributes: &[attr("equation", Required(AttrKind::Str))],
-    types: &[("T", NUMERIC_NO_BF16)],
-    shapes: ANY,
-    lower: einsum,
-    doc: "sum of products in index notation",
-};
+const EINSUM: OpDef = op("Einsum", 12, einsum)
+    .inputs(&[var("Inputs", "T")])
+    .outputs(&[req("Output", "T")])
+    .attributes(&[attr("equation", Required(AttrKind::Str))])
+    .types(&[("T", NUMERIC_NO_BF16)])
+    .doc("sum of products in index notation");
 
 fn malformed<T>(message: String) -> Result<T> {
     Err(Error::malformed(Stage::Infer, message))

@@ -4,25 +4,19 @@ use super::attention::{scores, weighted};
 use super::row::*;
 use super::softmax::softmax_along;
 
-pub const ROWS: &[OpDef] = &[OpDef {
-    domain: "ai.onnx.preview",
-    ..row(
-        "FlexAttention",
-        1,
-        &[req("Q", "T1"), req("K", "T1"), req("V", "T1")],
-        &[req("Y", "T1")],
-        &[
-            optional("prob_mod", Graph),
-            optional("scale", Float),
-            optional("score_mod", Graph),
-            optional("softmax_precision", Int),
-        ],
-        &[("T1", FLOATS)],
-        FLEX_ATTENTION_SHAPES,
-        flex_attention,
-        "Scaled dot-product attention with graphs that modify scores and weights",
-    )
-}];
+pub const ROWS: &[OpDef] = &[op("FlexAttention", 1, flex_attention)
+    .domain("ai.onnx.preview")
+    .inputs(&[req("Q", "T1"), req("K", "T1"), req("V", "T1")])
+    .outputs(&[req("Y", "T1")])
+    .attributes(&[
+        optional("prob_mod", Graph),
+        optional("scale", Float),
+        optional("score_mod", Graph),
+        optional("softmax_precision", Int),
+    ])
+    .types(&[("T1", FLOATS)])
+    .shapes(FLEX_ATTENTION_SHAPES)
+    .doc("Scaled dot-product attention with graphs that modify scores and weights")];
 
 const FLEX_ATTENTION_SHAPES: &[&str] = &["Q[B, H, _, E]", "K[B, G, S, E]", "V[B, G, S, _]", "H % G = 0"];
 

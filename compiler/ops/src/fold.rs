@@ -7,22 +7,30 @@ use onnxc_ir::build::Builder;
 use onnxc_ir::graph::dim::product;
 use onnxc_ir::graph::{Op, Requirement};
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("Col2Im", 18,
-        &[req("input", "T"), req("image_shape", "tensor(int64)"), req("block_shape", "tensor(int64)")],
-        &[req("output", "T")], &[optional("dilations", Ints), optional("pads", Ints), optional("strides", Ints)],
-        &[("T", ALL_BF16)], COL2_IM_SHAPES, col_to_im, "Columns of overlapping blocks summed into an image"),
-    row("MaxUnpool", 9, &[req("X", "T1"), req("I", "T2"), opt("output_shape", "T2")], &[req("output", "T1")],
-        UNPOOL, &[("T1", FLOATS_F16), ("T2", I64S)],
-        MAX_UNPOOL_SHAPES, max_unpool, "Maxima put back where they were, zeros elsewhere"),
-    row("MaxUnpool", 11, &[req("X", "T1"), req("I", "T2"), opt("output_shape", "T2")], &[req("output", "T1")],
-        UNPOOL, &[("T1", FLOATS_F16), ("T2", I64S)],
-        MAX_UNPOOL_SHAPES, max_unpool, "Maxima put back where they were, zeros elsewhere"),
-    row("MaxUnpool", 22, &[req("X", "T1"), req("I", "T2"), opt("output_shape", "T2")], &[req("output", "T1")],
-        UNPOOL, &[("T1", FLOATS), ("T2", I64S)],
-        MAX_UNPOOL_SHAPES, max_unpool, "Maxima put back where they were, zeros elsewhere"),
+    op("Col2Im", 18, col_to_im)
+        .inputs(&[
+            req("input", "T"),
+            req("image_shape", "tensor(int64)"),
+            req("block_shape", "tensor(int64)"),
+        ])
+        .outputs(&[req("output", "T")])
+        .attributes(&[optional("dilations", Ints), optional("pads", Ints), optional("strides", Ints)])
+        .types(&[("T", ALL_BF16)])
+        .shapes(COL2_IM_SHAPES)
+        .doc("Columns of overlapping blocks summed into an image"),
+    MAX_UNPOOL,
+    MAX_UNPOOL.since(11),
+    MAX_UNPOOL.since(22).types(&[("T1", FLOATS), ("T2", I64S)]),
 ];
+
+const MAX_UNPOOL: OpDef = op("MaxUnpool", 9, max_unpool)
+    .inputs(&[req("X", "T1"), req("I", "T2"), opt("output_shape", "T2")])
+    .outputs(&[req("output", "T1")])
+    .attributes(UNPOOL)
+    .types(&[("T1", FLOATS_F16), ("T2", I64S)])
+    .shapes(MAX_UNPOOL_SHAPES)
+    .doc("Maxima put back where they were, zeros elsewhere");
 
 const COL2_IM_SHAPES: &[&str] = &["input[_, _, _]", "image_shape[R]", "block_shape[R]"];
 

@@ -16,27 +16,46 @@ use onnxc_ir::error::{Error, Kind, Stage};
 use onnxc_ir::graph::{Op, RhsLayout, Tensor};
 use onnxc_ir::rules::Rule;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("DFT", 17, &[req("input", "T1"), opt("dft_length", "T2")], &[req("output", "T1")],
-        &[int("axis", 1), int("inverse", 0), int("onesided", 0)], &[("T1", FLOATS), ("T2", INDICES)],
-        DFT_SHAPES_17, dft,
-        "Discrete Fourier transform along an axis"),
-    row("DFT", 20, &[req("input", "T1"), opt("dft_length", "T2"), opt("axis", "tensor(int64)")],
-        &[req("output", "T1")], &[int("inverse", 0), int("onesided", 0)], &[("T1", FLOATS), ("T2", INDICES)],
-        DFT_SHAPES_20, dft,
-        "Discrete Fourier transform along an axis"),
-    row("STFT", 17,
-        &[req("signal", "T1"), req("frame_step", "T2"), opt("window", "T1"), opt("frame_length", "T2")],
-        &[req("output", "T1")], &[int("onesided", 1)], &[("T1", FLOATS), ("T2", INDICES)], STFT_SHAPES, stft,
-        "Fourier transforms of sliding windows"),
-    row("MelWeightMatrix", 17,
-        &[req("num_mel_bins", "T1"), req("dft_length", "T1"), req("sample_rate", "T1"),
-          req("lower_edge_hertz", "T2"), req("upper_edge_hertz", "T2")],
-        &[req("output", "T3")], &[int("output_datatype", 1)],
-        &[("T1", INDICES), ("T2", FLOATS), ("T3", NUMERIC)], MEL_WEIGHT_MATRIX_SHAPES, mel_weight_matrix,
-        "Weights of frequency bins in overlapping bands of the mel scale"),
+    DFT,
+    DFT.since(20)
+        .inputs(&[req("input", "T1"), opt("dft_length", "T2"), opt("axis", "tensor(int64)")])
+        .attributes(&[int("inverse", 0), int("onesided", 0)])
+        .shapes(DFT_SHAPES_20),
+    op("STFT", 17, stft)
+        .inputs(&[
+            req("signal", "T1"),
+            req("frame_step", "T2"),
+            opt("window", "T1"),
+            opt("frame_length", "T2"),
+        ])
+        .outputs(&[req("output", "T1")])
+        .attributes(&[int("onesided", 1)])
+        .types(&[("T1", FLOATS), ("T2", INDICES)])
+        .shapes(STFT_SHAPES)
+        .doc("Fourier transforms of sliding windows"),
+    op("MelWeightMatrix", 17, mel_weight_matrix)
+        .inputs(&[
+            req("num_mel_bins", "T1"),
+            req("dft_length", "T1"),
+            req("sample_rate", "T1"),
+            req("lower_edge_hertz", "T2"),
+            req("upper_edge_hertz", "T2"),
+        ])
+        .outputs(&[req("output", "T3")])
+        .attributes(&[int("output_datatype", 1)])
+        .types(&[("T1", INDICES), ("T2", FLOATS), ("T3", NUMERIC)])
+        .shapes(MEL_WEIGHT_MATRIX_SHAPES)
+        .doc("Weights of frequency bins in overlapping bands of the mel scale"),
 ];
+
+const DFT: OpDef = op("DFT", 17, dft)
+    .inputs(&[req("input", "T1"), opt("dft_length", "T2")])
+    .outputs(&[req("output", "T1")])
+    .attributes(&[int("axis", 1), int("inverse", 0), int("onesided", 0)])
+    .types(&[("T1", FLOATS), ("T2", INDICES)])
+    .shapes(DFT_SHAPES_17)
+    .doc("Discrete Fourier transform along an axis");
 
 const DFT_SHAPES_17: &[&str] = &["input[.., 2|1]", "count(dft_length) = 1"];
 

@@ -5,120 +5,210 @@ use super::dynamic::valid_or_negative;
 use super::row::*;
 use onnxc_ir::graph::{Op, Tensor as Data};
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("Constant", 1, &[], &[req("output", "T")], &[required("value", Tensor)], &[("T", FLOATS_F16)],
-        ANY, constant, "A constant"),
-    row("Constant", 9, &[], &[req("output", "T")], &[required("value", Tensor)], &[("T", ALL)], ANY, constant,
-        "A constant"),
-    row("Constant", 11, &[], &[req("output", "T")],
-        &[optional("sparse_value", SparseTensor), optional("value", Tensor)], &[("T", ALL)], ANY, constant,
-        "A constant"),
-    row("Constant", 12, &[], &[req("output", "T")],
-        &[optional("sparse_value", SparseTensor), optional("value", Tensor),
-          optional("value_float", Float), optional("value_floats", Floats), optional("value_int", Int),
-          optional("value_ints", Ints), optional("value_string", Str), optional("value_strings", Strs)],
-        &[("T", ALL)], ANY, constant, "A constant"),
-    row("Constant", 13, &[], &[req("output", "T")],
-        &[optional("sparse_value", SparseTensor), optional("value", Tensor),
-          optional("value_float", Float), optional("value_floats", Floats), optional("value_int", Int),
-          optional("value_ints", Ints), optional("value_string", Str), optional("value_strings", Strs)],
-        &[("T", ALL_BF16)], ANY, constant, "A constant"),
-    row("Constant", 19, &[], &[req("output", "T")],
-        &[optional("sparse_value", SparseTensor), optional("value", Tensor),
-          optional("value_float", Float), optional("value_floats", Floats), optional("value_int", Int),
-          optional("value_ints", Ints), optional("value_string", Str), optional("value_strings", Strs)],
-        &[("T", ALL_19)], ANY, constant, "A constant"),
-    row("Constant", 21, &[], &[req("output", "T")],
-        &[optional("sparse_value", SparseTensor), optional("value", Tensor),
-          optional("value_float", Float), optional("value_floats", Floats), optional("value_int", Int),
-          optional("value_ints", Ints), optional("value_string", Str), optional("value_strings", Strs)],
-        &[("T", ALL_21)], ANY, constant, "A constant"),
-    row("Constant", 23, &[], &[req("output", "T")],
-        &[optional("sparse_value", SparseTensor), optional("value", Tensor),
-          optional("value_float", Float), optional("value_floats", Floats), optional("value_int", Int),
-          optional("value_ints", Ints), optional("value_string", Str), optional("value_strings", Strs)],
-        &[("T", ALL_23)], ANY, constant, "A constant"),
-    row("Constant", 24, &[], &[req("output", "T")],
-        &[optional("sparse_value", SparseTensor), optional("value", Tensor),
-          optional("value_float", Float), optional("value_floats", Floats), optional("value_int", Int),
-          optional("value_ints", Ints), optional("value_string", Str), optional("value_strings", Strs)],
-        &[("T", ALL_24)], ANY, constant, "A constant"),
-    row("Constant", 25, &[], &[req("output", "T")],
-        &[optional("sparse_value", SparseTensor), optional("value", Tensor),
-          optional("value_float", Float), optional("value_floats", Floats), optional("value_int", Int),
-          optional("value_ints", Ints), optional("value_string", Str), optional("value_strings", Strs)],
-        &[("T", ALL_25)], ANY, constant, "A constant"),
-    row("ConstantOfShape", 9, &[req("input", "T1")], &[req("output", "T2")], &[optional("value", Tensor)],
-        &[("T1", I64S), ("T2", NUMERIC_BOOL_NO_BF16)],
-        CONSTANT_OF_SHAPE_SHAPES, constant_of_shape, "One value in a given shape"),
-    row("ConstantOfShape", 20, &[req("input", "T1")], &[req("output", "T2")], &[optional("value", Tensor)],
-        &[("T1", I64S), ("T2", FILL_20)],
-        CONSTANT_OF_SHAPE_SHAPES, constant_of_shape, "One value in a given shape"),
-    row("ConstantOfShape", 21, &[req("input", "T1")], &[req("output", "T2")], &[optional("value", Tensor)],
-        &[("T1", I64S), ("T2", FILL_21)],
-        CONSTANT_OF_SHAPE_SHAPES, constant_of_shape, "One value in a given shape"),
-    row("ConstantOfShape", 23, &[req("input", "T1")], &[req("output", "T2")], &[optional("value", Tensor)],
-        &[("T1", I64S), ("T2", FILL_23)],
-        CONSTANT_OF_SHAPE_SHAPES, constant_of_shape, "One value in a given shape"),
-    row("ConstantOfShape", 24, &[req("input", "T1")], &[req("output", "T2")], &[optional("value", Tensor)],
-        &[("T1", I64S), ("T2", FILL_24)],
-        CONSTANT_OF_SHAPE_SHAPES, constant_of_shape, "One value in a given shape"),
-    row("ConstantOfShape", 25, &[req("input", "T1")], &[req("output", "T2")], &[optional("value", Tensor)],
-        &[("T1", I64S), ("T2", FILL_25)],
-        CONSTANT_OF_SHAPE_SHAPES, constant_of_shape, "One value in a given shape"),
-    row("Shape", 1, &[req("data", "T")], &[req("shape", "T1")], &[], &[("T", ALL), ("T1", I64S)], ANY, shape,
-        "The shape, or a range of its axes"),
-    row("Shape", 13, &[req("data", "T")], &[req("shape", "T1")], &[], &[("T", ALL_BF16), ("T1", I64S)],
-        ANY, shape,
-        "The shape, or a range of its axes"),
-    row("Shape", 15, &[req("data", "T")], &[req("shape", "T1")], &[optional("end", Int), int("start", 0)],
-        &[("T", ALL_BF16), ("T1", I64S)], ANY, shape, "The shape, or a range of its axes"),
-    row("Shape", 19, &[req("data", "T")], &[req("shape", "T1")], &[optional("end", Int), int("start", 0)],
-        &[("T", ALL_19), ("T1", I64S)], ANY, shape, "The shape, or a range of its axes"),
-    row("Shape", 21, &[req("data", "T")], &[req("shape", "T1")], &[optional("end", Int), int("start", 0)],
-        &[("T", ALL_21), ("T1", I64S)], ANY, shape, "The shape, or a range of its axes"),
-    row("Shape", 23, &[req("data", "T")], &[req("shape", "T1")], &[optional("end", Int), int("start", 0)],
-        &[("T", ALL_23), ("T1", I64S)], ANY, shape, "The shape, or a range of its axes"),
-    row("Shape", 24, &[req("data", "T")], &[req("shape", "T1")], &[optional("end", Int), int("start", 0)],
-        &[("T", ALL_24), ("T1", I64S)], ANY, shape, "The shape, or a range of its axes"),
-    row("Shape", 25, &[req("data", "T")], &[req("shape", "T1")], &[optional("end", Int), int("start", 0)],
-        &[("T", ALL_25), ("T1", I64S)], ANY, shape, "The shape, or a range of its axes"),
-    row("Size", 1, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL), ("T1", I64S)], ANY, size,
-        "The number of elements"),
-    row("Size", 13, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL_BF16), ("T1", I64S)],
-        ANY, size,
-        "The number of elements"),
-    row("Size", 19, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL_19), ("T1", I64S)], ANY, size,
-        "The number of elements"),
-    row("Size", 21, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL_21), ("T1", I64S)], ANY, size,
-        "The number of elements"),
-    row("Size", 23, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL_23), ("T1", I64S)], ANY, size,
-        "The number of elements"),
-    row("Size", 24, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL_24), ("T1", I64S)], ANY, size,
-        "The number of elements"),
-    row("Size", 25, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL_25), ("T1", I64S)], ANY, size,
-        "The number of elements"),
-    row("EyeLike", 9, &[req("input", "T1")], &[req("output", "T2")], &[optional("dtype", Int), int("k", 0)],
-        &[("T1", NUMERIC_BOOL_NO_BF16), ("T2", NUMERIC_BOOL_NO_BF16)],
-        EYE_LIKE_SHAPES, eye_like, "Ones on a diagonal"),
-    row("EyeLike", 22, &[req("input", "T1")], &[req("output", "T2")], &[optional("dtype", Int), int("k", 0)],
-        &[("T1", NUMERIC_BOOL), ("T2", NUMERIC_BOOL)], EYE_LIKE_SHAPES, eye_like, "Ones on a diagonal"),
-    row("Range", 11, &[req("start", "T"), req("limit", "T"), req("delta", "T")], &[req("output", "T")], &[],
-        &[("T", RANGE_11)], RANGE_SHAPES, range, "start, start + delta, ... below limit"),
-    row("Range", 27, &[req("start", "T"), req("limit", "T"), req("delta", "T")], &[req("output", "T")],
-        &[int("stash_type", 1)], &[("T", RANGE_27)],
-        RANGE_SHAPES, range, "start, start + delta, ... below limit"),
-    row("HannWindow", 17, &[req("size", "T1")], &[req("output", "T2")],
-        &[int("output_datatype", 1), int("periodic", 1)], &[("T1", INDICES), ("T2", NUMERIC)],
-        HANN_WINDOW_SHAPES, |cx| window(cx, &[0.5, 0.5]), "Hann window of a given size"),
-    row("HammingWindow", 17, &[req("size", "T1")], &[req("output", "T2")],
-        &[int("output_datatype", 1), int("periodic", 1)], &[("T1", INDICES), ("T2", NUMERIC)],
-        HANN_WINDOW_SHAPES, |cx| window(cx, &[25.0 / 46.0, 21.0 / 46.0]), "Hamming window of a given size"),
-    row("BlackmanWindow", 17, &[req("size", "T1")], &[req("output", "T2")],
-        &[int("output_datatype", 1), int("periodic", 1)], &[("T1", INDICES), ("T2", NUMERIC)],
-        HANN_WINDOW_SHAPES, |cx| window(cx, &[0.42, 0.5, 0.08]), "Blackman window of a given size"),
+    CONSTANT,
+    CONSTANT.since(9).types(&[("T", ALL)]),
+    CONSTANT
+        .since(11)
+        .attributes(&[optional("sparse_value", SparseTensor), optional("value", Tensor)])
+        .types(&[("T", ALL)]),
+    CONSTANT
+        .since(12)
+        .attributes(&[
+            optional("sparse_value", SparseTensor),
+            optional("value", Tensor),
+            optional("value_float", Float),
+            optional("value_floats", Floats),
+            optional("value_int", Int),
+            optional("value_ints", Ints),
+            optional("value_string", Str),
+            optional("value_strings", Strs),
+        ])
+        .types(&[("T", ALL)]),
+    CONSTANT
+        .since(13)
+        .attributes(&[
+            optional("sparse_value", SparseTensor),
+            optional("value", Tensor),
+            optional("value_float", Float),
+            optional("value_floats", Floats),
+            optional("value_int", Int),
+            optional("value_ints", Ints),
+            optional("value_string", Str),
+            optional("value_strings", Strs),
+        ])
+        .types(&[("T", ALL_BF16)]),
+    CONSTANT
+        .since(19)
+        .attributes(&[
+            optional("sparse_value", SparseTensor),
+            optional("value", Tensor),
+            optional("value_float", Float),
+            optional("value_floats", Floats),
+            optional("value_int", Int),
+            optional("value_ints", Ints),
+            optional("value_string", Str),
+            optional("value_strings", Strs),
+        ])
+        .types(&[("T", ALL_19)]),
+    CONSTANT
+        .since(21)
+        .attributes(&[
+            optional("sparse_value", SparseTensor),
+            optional("value", Tensor),
+            optional("value_float", Float),
+            optional("value_floats", Floats),
+            optional("value_int", Int),
+            optional("value_ints", Ints),
+            optional("value_string", Str),
+            optional("value_strings", Strs),
+        ])
+        .types(&[("T", ALL_21)]),
+    CONSTANT
+        .since(23)
+        .attributes(&[
+            optional("sparse_value", SparseTensor),
+            optional("value", Tensor),
+            optional("value_float", Float),
+            optional("value_floats", Floats),
+            optional("value_int", Int),
+            optional("value_ints", Ints),
+            optional("value_string", Str),
+            optional("value_strings", Strs),
+        ])
+        .types(&[("T", ALL_23)]),
+    CONSTANT
+        .since(24)
+        .attributes(&[
+            optional("sparse_value", SparseTensor),
+            optional("value", Tensor),
+            optional("value_float", Float),
+            optional("value_floats", Floats),
+            optional("value_int", Int),
+            optional("value_ints", Ints),
+            optional("value_string", Str),
+            optional("value_strings", Strs),
+        ])
+        .types(&[("T", ALL_24)]),
+    CONSTANT
+        .since(25)
+        .attributes(&[
+            optional("sparse_value", SparseTensor),
+            optional("value", Tensor),
+            optional("value_float", Float),
+            optional("value_floats", Floats),
+            optional("value_int", Int),
+            optional("value_ints", Ints),
+            optional("value_string", Str),
+            optional("value_strings", Strs),
+        ])
+        .types(&[("T", ALL_25)]),
+    CONSTANT_OF_SHAPE,
+    CONSTANT_OF_SHAPE.since(20).types(&[("T1", I64S), ("T2", FILL_20)]),
+    CONSTANT_OF_SHAPE.since(21).types(&[("T1", I64S), ("T2", FILL_21)]),
+    CONSTANT_OF_SHAPE.since(23).types(&[("T1", I64S), ("T2", FILL_23)]),
+    CONSTANT_OF_SHAPE.since(24).types(&[("T1", I64S), ("T2", FILL_24)]),
+    CONSTANT_OF_SHAPE.since(25).types(&[("T1", I64S), ("T2", FILL_25)]),
+    SHAPE,
+    SHAPE.since(13).types(&[("T", ALL_BF16), ("T1", I64S)]),
+    SHAPE
+        .since(15)
+        .attributes(&[optional("end", Int), int("start", 0)])
+        .types(&[("T", ALL_BF16), ("T1", I64S)]),
+    SHAPE
+        .since(19)
+        .attributes(&[optional("end", Int), int("start", 0)])
+        .types(&[("T", ALL_19), ("T1", I64S)]),
+    SHAPE
+        .since(21)
+        .attributes(&[optional("end", Int), int("start", 0)])
+        .types(&[("T", ALL_21), ("T1", I64S)]),
+    SHAPE
+        .since(23)
+        .attributes(&[optional("end", Int), int("start", 0)])
+        .types(&[("T", ALL_23), ("T1", I64S)]),
+    SHAPE
+        .since(24)
+        .attributes(&[optional("end", Int), int("start", 0)])
+        .types(&[("T", ALL_24), ("T1", I64S)]),
+    SHAPE
+        .since(25)
+        .attributes(&[optional("end", Int), int("start", 0)])
+        .types(&[("T", ALL_25), ("T1", I64S)]),
+    SIZE,
+    SIZE.since(13).types(&[("T", ALL_BF16), ("T1", I64S)]),
+    SIZE.since(19).types(&[("T", ALL_19), ("T1", I64S)]),
+    SIZE.since(21).types(&[("T", ALL_21), ("T1", I64S)]),
+    SIZE.since(23).types(&[("T", ALL_23), ("T1", I64S)]),
+    SIZE.since(24).types(&[("T", ALL_24), ("T1", I64S)]),
+    SIZE.since(25).types(&[("T", ALL_25), ("T1", I64S)]),
+    EYE_LIKE,
+    EYE_LIKE.since(22).types(&[("T1", NUMERIC_BOOL), ("T2", NUMERIC_BOOL)]),
+    RANGE,
+    RANGE.since(27).attributes(&[int("stash_type", 1)]).types(&[("T", RANGE_27)]),
+    op("HannWindow", 17, |cx| window(cx, &[0.5, 0.5]))
+        .inputs(&[req("size", "T1")])
+        .outputs(&[req("output", "T2")])
+        .attributes(&[int("output_datatype", 1), int("periodic", 1)])
+        .types(&[("T1", INDICES), ("T2", NUMERIC)])
+        .shapes(HANN_WINDOW_SHAPES)
+        .doc("Hann window of a given size"),
+    op("HammingWindow", 17, |cx| window(cx, &[25.0 / 46.0, 21.0 / 46.0]))
+        .inputs(&[req("size", "T1")])
+        .outputs(&[req("output", "T2")])
+        .attributes(&[int("output_datatype", 1), int("periodic", 1)])
+        .types(&[("T1", INDICES), ("T2", NUMERIC)])
+        .shapes(HANN_WINDOW_SHAPES)
+        .doc("Hamming window of a given size"),
+    op("BlackmanWindow", 17, |cx| window(cx, &[0.42, 0.5, 0.08]))
+        .inputs(&[req("size", "T1")])
+        .outputs(&[req("output", "T2")])
+        .attributes(&[int("output_datatype", 1), int("periodic", 1)])
+        .types(&[("T1", INDICES), ("T2", NUMERIC)])
+        .shapes(HANN_WINDOW_SHAPES)
+        .doc("Blackman window of a given size"),
 ];
+
+const CONSTANT: OpDef = op("Constant", 1, constant)
+    .outputs(&[req("output", "T")])
+    .attributes(&[required("value", Tensor)])
+    .types(&[("T", FLOATS_F16)])
+    .doc("A constant");
+
+const CONSTANT_OF_SHAPE: OpDef = op("ConstantOfShape", 9, constant_of_shape)
+    .inputs(&[req("input", "T1")])
+    .outputs(&[req("output", "T2")])
+    .attributes(&[optional("value", Tensor)])
+    .types(&[("T1", I64S), ("T2", NUMERIC_BOOL_NO_BF16)])
+    .shapes(CONSTANT_OF_SHAPE_SHAPES)
+    .doc("One value in a given shape");
+
+const SHAPE: OpDef = op("Shape", 1, shape)
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("shape", "T1")])
+    .types(&[("T", ALL), ("T1", I64S)])
+    .doc("The shape, or a range of its axes");
+
+const SIZE: OpDef = op("Size", 1, size)
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("size", "T1")])
+    .types(&[("T", ALL), ("T1", I64S)])
+    .doc("The number of elements");
+
+const EYE_LIKE: OpDef = op("EyeLike", 9, eye_like)
+    .inputs(&[req("input", "T1")])
+    .outputs(&[req("output", "T2")])
+    .attributes(&[optional("dtype", Int), int("k", 0)])
+    .types(&[("T1", NUMERIC_BOOL_NO_BF16), ("T2", NUMERIC_BOOL_NO_BF16)])
+    .shapes(EYE_LIKE_SHAPES)
+    .doc("Ones on a diagonal");
+
+const RANGE: OpDef = op("Range", 11, range)
+    .inputs(&[req("start", "T"), req("limit", "T"), req("delta", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", RANGE_11)])
+    .shapes(RANGE_SHAPES)
+    .doc("start, start + delta, ... below limit");
 
 const CONSTANT_OF_SHAPE_SHAPES: &[&str] = &["input[_]"];
 

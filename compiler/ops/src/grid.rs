@@ -9,24 +9,33 @@ use super::spatial::{channels_first, channels_last, spatial_dims};
 use onnxc_ir::build::Builder;
 use onnxc_ir::graph::dim::product;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("GridSample", 16, &[req("X", "T1"), req("grid", "T2")], &[req("Y", "T1")],
-        &[int("align_corners", 0), string("mode", "bilinear"), string("padding_mode", "zeros")],
-        &[("T1", ALL), ("T2", FLOATS_F16)],
-        GRID_SAMPLE_SHAPES_16, grid_sample, "Values between the points of X, where a flow field says"),
-    row("GridSample", 20, &[req("X", "T1"), req("grid", "T2")], &[req("Y", "T1")],
-        &[int("align_corners", 0), string("mode", "linear"), string("padding_mode", "zeros")],
-        &[("T1", ALL), ("T2", FLOATS_F16)],
-        GRID_SAMPLE_SHAPES_20, grid_sample, "Values between the points of X, where a flow field says"),
-    row("GridSample", 22, &[req("X", "T1"), req("grid", "T2")], &[req("Y", "T1")],
-        &[int("align_corners", 0), string("mode", "linear"), string("padding_mode", "zeros")],
-        &[("T1", ALL_BF16), ("T2", FLOATS)],
-        GRID_SAMPLE_SHAPES_20, grid_sample, "Values between the points of X, where a flow field says"),
-    row("AffineGrid", 20, &[req("theta", "T1"), req("size", "T2")], &[req("grid", "T1")],
-        &[int("align_corners", 0)], &[("T1", FLOATS), ("T2", I64S)], AFFINE_GRID_SHAPES, affine_grid,
-        "A flow field from affine matrices"),
+    GRID_SAMPLE,
+    GRID_SAMPLE
+        .since(20)
+        .attributes(&[int("align_corners", 0), string("mode", "linear"), string("padding_mode", "zeros")])
+        .shapes(GRID_SAMPLE_SHAPES_20),
+    GRID_SAMPLE
+        .since(22)
+        .attributes(&[int("align_corners", 0), string("mode", "linear"), string("padding_mode", "zeros")])
+        .types(&[("T1", ALL_BF16), ("T2", FLOATS)])
+        .shapes(GRID_SAMPLE_SHAPES_20),
+    op("AffineGrid", 20, affine_grid)
+        .inputs(&[req("theta", "T1"), req("size", "T2")])
+        .outputs(&[req("grid", "T1")])
+        .attributes(&[int("align_corners", 0)])
+        .types(&[("T1", FLOATS), ("T2", I64S)])
+        .shapes(AFFINE_GRID_SHAPES)
+        .doc("A flow field from affine matrices"),
 ];
+
+const GRID_SAMPLE: OpDef = op("GridSample", 16, grid_sample)
+    .inputs(&[req("X", "T1"), req("grid", "T2")])
+    .outputs(&[req("Y", "T1")])
+    .attributes(&[int("align_corners", 0), string("mode", "bilinear"), string("padding_mode", "zeros")])
+    .types(&[("T1", ALL), ("T2", FLOATS_F16)])
+    .shapes(GRID_SAMPLE_SHAPES_16)
+    .doc("Values between the points of X, where a flow field says");
 
 const GRID_SAMPLE_SHAPES_16: &[&str] = &["X[N, _, _, _]", "grid[N, _, _, 2]"];
 

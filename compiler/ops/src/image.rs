@@ -5,12 +5,13 @@ use onnxc_ir::graph::{TensorType, call};
 
 const U8: &[DType] = &[DType::U8];
 
-#[rustfmt::skip]
-pub const ROWS: &[OpDef] = &[
-    row("ImageDecoder", 20, &[req("encoded_stream", "T1")], &[req("image", "T2")], &[string("pixel_format", "RGB")],
-        &[("T1", U8), ("T2", U8)], &["encoded_stream[_]"], decode,
-        "The pixels of an encoded image: BMP, JPEG, JPEG 2000, PNG, PNM, TIFF or WebP"),
-];
+pub const ROWS: &[OpDef] = &[op("ImageDecoder", 20, decode)
+    .inputs(&[req("encoded_stream", "T1")])
+    .outputs(&[req("image", "T2")])
+    .attributes(&[string("pixel_format", "RGB")])
+    .types(&[("T1", U8), ("T2", U8)])
+    .shapes(&["encoded_stream[_]"])
+    .doc("The pixels of an encoded image: BMP, JPEG, JPEG 2000, PNG, PNM, TIFF or WebP")];
 
 /// `image: [H, W, C]`. Of a stream that cannot be decoded `H` and `W` are 0.
 fn decode(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

@@ -6,105 +6,136 @@ use onnxc_ir::graph::Op;
 use onnxc_ir::graph::claim::Operand;
 use onnxc_ir::graph::dim::{product, row_major_strides};
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("Gather", 1, &[req("data", "T"), req("indices", "Tind")], &[req("output", "T")], &[int("axis", 0)],
-        &[("T", ALL), ("Tind", INDICES)], GATHER_SHAPES, gather, "Slices along an axis, picked by index"),
-    row("Gather", 11, &[req("data", "T"), req("indices", "Tind")], &[req("output", "T")], &[int("axis", 0)],
-        &[("T", ALL), ("Tind", INDICES)], GATHER_SHAPES, gather, "Slices along an axis, picked by index"),
-    row("Gather", 13, &[req("data", "T"), req("indices", "Tind")], &[req("output", "T")], &[int("axis", 0)],
-        &[("T", ALL_BF16), ("Tind", INDICES)],
-        GATHER_SHAPES, gather, "Slices along an axis, picked by index"),
-    row("GatherElements", 11, &[req("data", "T"), req("indices", "Tind")], &[req("output", "T")],
-        &[int("axis", 0)], &[("T", ALL), ("Tind", INDICES)], GATHER_ELEMENTS_SHAPES, gather_elements,
-        "Elements along an axis, picked by index"),
-    row("GatherElements", 13, &[req("data", "T"), req("indices", "Tind")], &[req("output", "T")],
-        &[int("axis", 0)], &[("T", ALL_BF16), ("Tind", INDICES)], GATHER_ELEMENTS_SHAPES, gather_elements,
-        "Elements along an axis, picked by index"),
-    row("GatherND", 11, &[req("data", "T"), req("indices", "tensor(int64)")], &[req("output", "T")], &[],
-        &[("T", ALL)], GATHER_ND_SHAPES_11, gather_nd, "Slices picked by index vectors"),
-    row("GatherND", 12, &[req("data", "T"), req("indices", "tensor(int64)")], &[req("output", "T")],
-        &[int("batch_dims", 0)], &[("T", ALL)], GATHER_ND_SHAPES_12, gather_nd,
-        "Slices picked by index vectors"),
-    row("GatherND", 13, &[req("data", "T"), req("indices", "tensor(int64)")], &[req("output", "T")],
-        &[int("batch_dims", 0)], &[("T", ALL_BF16)], GATHER_ND_SHAPES_12, gather_nd,
-        "Slices picked by index vectors"),
-    row("Scatter", 9, &[req("data", "T"), req("indices", "Tind"), req("updates", "T")],
-        &[req("output", "T")], &[int("axis", 0)], &[("T", ALL), ("Tind", INDICES)],
-        SCATTER_SHAPES, scatter_elements,
-        "Elements along an axis replaced by index"),
-    row("Scatter", 11, &[req("data", "T"), req("indices", "Tind"), req("updates", "T")],
-        &[req("output", "T")], &[int("axis", 0)], &[("T", ALL), ("Tind", INDICES)],
-        SCATTER_SHAPES, scatter_elements,
-        "Elements along an axis replaced by index"),
-    row("ScatterElements", 11, &[req("data", "T"), req("indices", "Tind"), req("updates", "T")],
-        &[req("output", "T")], &[int("axis", 0)], &[("T", ALL), ("Tind", INDICES)],
-        SCATTER_SHAPES, scatter_elements,
-        "Elements along an axis replaced or combined by index"),
-    row("ScatterElements", 13, &[req("data", "T"), req("indices", "Tind"), req("updates", "T")],
-        &[req("output", "T")], &[int("axis", 0)], &[("T", ALL_BF16), ("Tind", INDICES)],
-        SCATTER_SHAPES, scatter_elements,
-        "Elements along an axis replaced or combined by index"),
-    row("ScatterElements", 16, &[req("data", "T"), req("indices", "Tind"), req("updates", "T")],
-        &[req("output", "T")], &[int("axis", 0), string("reduction", "none")],
-        &[("T", ALL_BF16), ("Tind", INDICES)], SCATTER_SHAPES, scatter_elements,
-        "Elements along an axis replaced or combined by index"),
-    row("ScatterElements", 18, &[req("data", "T"), req("indices", "Tind"), req("updates", "T")],
-        &[req("output", "T")], &[int("axis", 0), string("reduction", "none")],
-        &[("T", ALL_BF16), ("Tind", INDICES)], SCATTER_SHAPES, scatter_elements,
-        "Elements along an axis replaced or combined by index"),
-    row("ScatterND", 11, &[req("data", "T"), req("indices", "tensor(int64)"), req("updates", "T")],
-        &[req("output", "T")], &[], &[("T", ALL)], SCATTER_ND_SHAPES, scatter_nd,
-        "Slices replaced or combined by index vectors"),
-    row("ScatterND", 13, &[req("data", "T"), req("indices", "tensor(int64)"), req("updates", "T")],
-        &[req("output", "T")], &[], &[("T", ALL_BF16)], SCATTER_ND_SHAPES, scatter_nd,
-        "Slices replaced or combined by index vectors"),
-    row("ScatterND", 16, &[req("data", "T"), req("indices", "tensor(int64)"), req("updates", "T")],
-        &[req("output", "T")], &[string("reduction", "none")], &[("T", ALL_BF16)],
-        SCATTER_ND_SHAPES, scatter_nd, "Slices replaced or combined by index vectors"),
-    row("ScatterND", 18, &[req("data", "T"), req("indices", "tensor(int64)"), req("updates", "T")],
-        &[req("output", "T")], &[string("reduction", "none")], &[("T", ALL_BF16)],
-        SCATTER_ND_SHAPES, scatter_nd, "Slices replaced or combined by index vectors"),
-    row("TensorScatter", 24,
-        &[req("past_cache", "T"), req("update", "T"), opt("write_indices", "tensor(int64)")],
-        &[req("present_cache", "T")], &[int("axis", -2), string("mode", "linear")],
-        &[("T", ALL_24)], TENSOR_SCATTER_SHAPES, tensor_scatter,
-        "A cache with an update written at an index per batch entry"),
-    row("ReverseSequence", 10, &[req("input", "T"), req("sequence_lens", "tensor(int64)")], &[req("Y", "T")],
-        &[int("batch_axis", 1), int("time_axis", 0)], &[("T", ALL)],
-        REVERSE_SEQUENCE_SHAPES, reverse_sequence, "Each batch entry reversed over its own length"),
-    row("ReverseSequence", 28, &[req("input", "T"), req("sequence_lens", "tensor(int64)")], &[req("Y", "T")],
-        &[int("batch_axis", 1), int("time_axis", 0)], &[("T", ALL_BF16)],
-        REVERSE_SEQUENCE_SHAPES, reverse_sequence, "Each batch entry reversed over its own length"),
-    row("OneHot", 9, &[req("indices", "T1"), req("depth", "T2"), req("values", "T3")],
-        &[req("output", "T3")], &[int("axis", -1)],
-        &[("T1", NUMERIC_NO_BF16), ("T2", NUMERIC_NO_BF16), ("T3", ALL)], ONE_HOT_SHAPES, one_hot,
-        "on where the index is the position along a new axis, else off"),
-    row("OneHot", 11, &[req("indices", "T1"), req("depth", "T2"), req("values", "T3")],
-        &[req("output", "T3")], &[int("axis", -1)],
-        &[("T1", NUMERIC_NO_BF16), ("T2", NUMERIC_NO_BF16), ("T3", ALL)], ONE_HOT_SHAPES, one_hot,
-        "on where the index is the position along a new axis, else off"),
-    row("OneHot", 28, &[req("indices", "T1"), req("depth", "T2"), req("values", "T3")],
-        &[req("output", "T3")], &[int("axis", -1)],
-        &[("T1", NUMERIC_NO_BF16), ("T2", NUMERIC_NO_BF16), ("T3", ALL_BF16)], ONE_HOT_SHAPES, one_hot,
-        "on where the index is the position along a new axis, else off"),
-    row("Compress", 9, &[req("input", "T"), req("condition", "T1")], &[req("output", "T")],
-        &[optional("axis", Int)], &[("T", ALL), ("T1", BOOL)], COMPRESS_SHAPES, compress,
-        "Slices along an axis where a condition holds"),
-    row("Compress", 11, &[req("input", "T"), req("condition", "T1")], &[req("output", "T")],
-        &[optional("axis", Int)], &[("T", ALL), ("T1", BOOL)], COMPRESS_SHAPES, compress,
-        "Slices along an axis where a condition holds"),
-    row("Compress", 28, &[req("input", "T"), req("condition", "T1")], &[req("output", "T")],
-        &[optional("axis", Int)], &[("T", ALL_BF16), ("T1", BOOL)], COMPRESS_SHAPES, compress,
-        "Slices along an axis where a condition holds"),
-    row("NonZero", 9, &[req("X", "T")], &[req("Y", "tensor(int64)")], &[], &[("T", ALL)], ANY, non_zero,
-        "Indices of the elements that are not 0"),
-    row("NonZero", 13, &[req("X", "T")], &[req("Y", "tensor(int64)")], &[], &[("T", ALL_BF16)], ANY, non_zero,
-        "Indices of the elements that are not 0"),
-    row("Trilu", 14, &[req("input", "T"), opt("k", "tensor(int64)")], &[req("output", "T")],
-        &[int("upper", 1)], &[("T", ALL_BF16)], TRILU_SHAPES, trilu,
-        "Upper or lower triangle of matrices"),
+    GATHER,
+    GATHER.since(11),
+    GATHER.since(13).types(&[("T", ALL_BF16), ("Tind", INDICES)]),
+    GATHER_ELEMENTS,
+    GATHER_ELEMENTS.since(13).types(&[("T", ALL_BF16), ("Tind", INDICES)]),
+    GATHER_ND,
+    GATHER_ND.since(12).attributes(&[int("batch_dims", 0)]).shapes(GATHER_ND_SHAPES_12),
+    GATHER_ND
+        .since(13)
+        .attributes(&[int("batch_dims", 0)])
+        .types(&[("T", ALL_BF16)])
+        .shapes(GATHER_ND_SHAPES_12),
+    SCATTER,
+    SCATTER.since(11),
+    SCATTER_ELEMENTS,
+    SCATTER_ELEMENTS.since(13).types(&[("T", ALL_BF16), ("Tind", INDICES)]),
+    SCATTER_ELEMENTS
+        .since(16)
+        .attributes(&[int("axis", 0), string("reduction", "none")])
+        .types(&[("T", ALL_BF16), ("Tind", INDICES)]),
+    SCATTER_ELEMENTS
+        .since(18)
+        .attributes(&[int("axis", 0), string("reduction", "none")])
+        .types(&[("T", ALL_BF16), ("Tind", INDICES)]),
+    SCATTER_ND,
+    SCATTER_ND.since(13).types(&[("T", ALL_BF16)]),
+    SCATTER_ND.since(16).attributes(&[string("reduction", "none")]).types(&[("T", ALL_BF16)]),
+    SCATTER_ND.since(18).attributes(&[string("reduction", "none")]).types(&[("T", ALL_BF16)]),
+    op("TensorScatter", 24, tensor_scatter)
+        .inputs(&[req("past_cache", "T"), req("update", "T"), opt("write_indices", "tensor(int64)")])
+        .outputs(&[req("present_cache", "T")])
+        .attributes(&[int("axis", -2), string("mode", "linear")])
+        .types(&[("T", ALL_24)])
+        .shapes(TENSOR_SCATTER_SHAPES)
+        .doc("A cache with an update written at an index per batch entry"),
+    REVERSE_SEQUENCE,
+    REVERSE_SEQUENCE.since(28).types(&[("T", ALL_BF16)]),
+    ONE_HOT,
+    ONE_HOT.since(11),
+    ONE_HOT.since(28).types(&[("T1", NUMERIC_NO_BF16), ("T2", NUMERIC_NO_BF16), ("T3", ALL_BF16)]),
+    COMPRESS,
+    COMPRESS.since(11),
+    COMPRESS.since(28).types(&[("T", ALL_BF16), ("T1", BOOL)]),
+    NON_ZERO,
+    NON_ZERO.since(13).types(&[("T", ALL_BF16)]),
+    op("Trilu", 14, trilu)
+        .inputs(&[req("input", "T"), opt("k", "tensor(int64)")])
+        .outputs(&[req("output", "T")])
+        .attributes(&[int("upper", 1)])
+        .types(&[("T", ALL_BF16)])
+        .shapes(TRILU_SHAPES)
+        .doc("Upper or lower triangle of matrices"),
 ];
+
+const GATHER: OpDef = op("Gather", 1, gather)
+    .inputs(&[req("data", "T"), req("indices", "Tind")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[int("axis", 0)])
+    .types(&[("T", ALL), ("Tind", INDICES)])
+    .shapes(GATHER_SHAPES)
+    .doc("Slices along an axis, picked by index");
+
+const GATHER_ELEMENTS: OpDef = op("GatherElements", 11, gather_elements)
+    .inputs(&[req("data", "T"), req("indices", "Tind")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[int("axis", 0)])
+    .types(&[("T", ALL), ("Tind", INDICES)])
+    .shapes(GATHER_ELEMENTS_SHAPES)
+    .doc("Elements along an axis, picked by index");
+
+const GATHER_ND: OpDef = op("GatherND", 11, gather_nd)
+    .inputs(&[req("data", "T"), req("indices", "tensor(int64)")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", ALL)])
+    .shapes(GATHER_ND_SHAPES_11)
+    .doc("Slices picked by index vectors");
+
+const SCATTER: OpDef = op("Scatter", 9, scatter_elements)
+    .inputs(&[req("data", "T"), req("indices", "Tind"), req("updates", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[int("axis", 0)])
+    .types(&[("T", ALL), ("Tind", INDICES)])
+    .shapes(SCATTER_SHAPES)
+    .doc("Elements along an axis replaced by index");
+
+const SCATTER_ELEMENTS: OpDef = op("ScatterElements", 11, scatter_elements)
+    .inputs(&[req("data", "T"), req("indices", "Tind"), req("updates", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[int("axis", 0)])
+    .types(&[("T", ALL), ("Tind", INDICES)])
+    .shapes(SCATTER_SHAPES)
+    .doc("Elements along an axis replaced or combined by index");
+
+const SCATTER_ND: OpDef = op("ScatterND", 11, scatter_nd)
+    .inputs(&[req("data", "T"), req("indices", "tensor(int64)"), req("updates", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", ALL)])
+    .shapes(SCATTER_ND_SHAPES)
+    .doc("Slices replaced or combined by index vectors");
+
+const REVERSE_SEQUENCE: OpDef = op("ReverseSequence", 10, reverse_sequence)
+    .inputs(&[req("input", "T"), req("sequence_lens", "tensor(int64)")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[int("batch_axis", 1), int("time_axis", 0)])
+    .types(&[("T", ALL)])
+    .shapes(REVERSE_SEQUENCE_SHAPES)
+    .doc("Each batch entry reversed over its own length");
+
+const ONE_HOT: OpDef = op("OneHot", 9, one_hot)
+    .inputs(&[req("indices", "T1"), req("depth", "T2"), req("values", "T3")])
+    .outputs(&[req("output", "T3")])
+    .attributes(&[int("axis", -1)])
+    .types(&[("T1", NUMERIC_NO_BF16), ("T2", NUMERIC_NO_BF16), ("T3", ALL)])
+    .shapes(ONE_HOT_SHAPES)
+    .doc("on where the index is the position along a new axis, else off");
+
+const COMPRESS: OpDef = op("Compress", 9, compress)
+    .inputs(&[req("input", "T"), req("condition", "T1")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[optional("axis", Int)])
+    .types(&[("T", ALL), ("T1", BOOL)])
+    .shapes(COMPRESS_SHAPES)
+    .doc("Slices along an axis where a condition holds");
+
+const NON_ZERO: OpDef = op("NonZero", 9, non_zero)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "tensor(int64)")])
+    .types(&[("T", ALL)])
+    .doc("Indices of the elements that are not 0");
 
 const GATHER_SHAPES: &[&str] = &["data[..axis, _, ..]"];
 

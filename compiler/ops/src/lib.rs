@@ -147,6 +147,66 @@ pub struct OpDef {
     pub doc: &'static str,
 }
 
+/// A row of `ai.onnx` without parameters, which the methods of [`OpDef`] add. Where the schema names a type instead of a variable, the
+/// parameter does too, in ONNX's spelling: `tensor(int64)`.
+pub const fn op(name: &'static str, since: u32, lower: LowerFn) -> OpDef {
+    OpDef {
+        domain: "",
+        name,
+        since,
+        inputs: &[],
+        outputs: &[],
+        attributes: &[],
+        types: &[],
+        shapes: agreement::ANY,
+        lower,
+        doc: "",
+    }
+}
+
+/// The same row but for one field: a later version of an operator is an earlier one with what has changed.
+impl OpDef {
+    pub const fn domain(self, domain: &'static str) -> OpDef {
+        OpDef { domain, ..self }
+    }
+
+    pub const fn name(self, name: &'static str) -> OpDef {
+        OpDef { name, ..self }
+    }
+
+    pub const fn since(self, since: u32) -> OpDef {
+        OpDef { since, ..self }
+    }
+
+    pub const fn inputs(self, inputs: &'static [Param]) -> OpDef {
+        OpDef { inputs, ..self }
+    }
+
+    pub const fn outputs(self, outputs: &'static [Param]) -> OpDef {
+        OpDef { outputs, ..self }
+    }
+
+    pub const fn attributes(self, attributes: &'static [AttrDef]) -> OpDef {
+        OpDef { attributes, ..self }
+    }
+
+    pub const fn types(self, types: &'static [(&'static str, &'static [DType])]) -> OpDef {
+        OpDef { types, ..self }
+    }
+
+    pub const fn shapes(self, shapes: &'static [&'static str]) -> OpDef {
+        OpDef { shapes, ..self }
+    }
+
+    pub const fn lower(self, lower: LowerFn) -> OpDef {
+        OpDef { lower, ..self }
+    }
+
+    pub const fn doc(self, doc: &'static str) -> OpDef {
+        OpDef { doc, ..self }
+    }
+}
+
 /// How often a parameter occurs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arity {

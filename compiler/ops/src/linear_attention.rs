@@ -5,20 +5,34 @@ use super::spatial::windows;
 use onnxc_ir::build::Builder;
 use onnxc_ir::graph::{Op, RhsLayout, TensorType};
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("LinearAttention", 27,
-        &[req("query", "T"), req("key", "T"), req("value", "T"), opt("past_state", "S"), opt("decay", "T"),
-          opt("beta", "T")],
-        &[req("output", "T"), req("present_state", "S")],
-        &[int("chunk_size", 64), required("kv_num_heads", Int), required("q_num_heads", Int), float("scale", 0.0),
-          string("update_rule", "gated_delta")],
-        &[("T", HALVES_F32), ("S", HALVES_F32)], LINEAR_ATTENTION_SHAPES, linear_attention,
-        "Attention by a matrix state that decays and is corrected at each step"),
-    row("CausalConvWithState", 27,
-        &[req("input", "T"), req("weight", "T"), opt("bias", "T"), opt("past_state", "T")],
-        &[req("output", "T"), req("present_state", "T")], &[string("activation", "none")], &[("T", HALVES_F32)],
-        CAUSAL_CONV_WITH_STATE_SHAPES, causal_conv, "Depthwise convolution along time, with what came before as state"),
+    op("LinearAttention", 27, linear_attention)
+        .inputs(&[
+            req("query", "T"),
+            req("key", "T"),
+            req("value", "T"),
+            opt("past_state", "S"),
+            opt("decay", "T"),
+            opt("beta", "T"),
+        ])
+        .outputs(&[req("output", "T"), req("present_state", "S")])
+        .attributes(&[
+            int("chunk_size", 64),
+            required("kv_num_heads", Int),
+            required("q_num_heads", Int),
+            float("scale", 0.0),
+            string("update_rule", "gated_delta"),
+        ])
+        .types(&[("T", HALVES_F32), ("S", HALVES_F32)])
+        .shapes(LINEAR_ATTENTION_SHAPES)
+        .doc("Attention by a matrix state that decays and is corrected at each step"),
+    op("CausalConvWithState", 27, causal_conv)
+        .inputs(&[req("input", "T"), req("weight", "T"), opt("bias", "T"), opt("past_state", "T")])
+        .outputs(&[req("output", "T"), req("present_state", "T")])
+        .attributes(&[string("activation", "none")])
+        .types(&[("T", HALVES_F32)])
+        .shapes(CAUSAL_CONV_WITH_STATE_SHAPES)
+        .doc("Depthwise convolution along time, with what came before as state"),
 ];
 
 pub const LINEAR_ATTENTION_SHAPES: &[&str] = &[

@@ -2,89 +2,169 @@
 
 use super::row::*;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("And", 1, &[req("A", "T"), req("B", "T")], &[req("C", "T1")],
-        &[optional("axis", Int), int("broadcast", 0)], &[("T", BOOL), ("T1", BOOL)],
-        LEGACY, |cx| legacy(cx, BinaryFn::And), "Logical and"),
-    row("And", 7, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[], &[("T", BOOL), ("T1", BOOL)],
-        BROADCAST, |cx| binary(cx, BinaryFn::And), "Logical and"),
-    row("Or", 1, &[req("A", "T"), req("B", "T")], &[req("C", "T1")],
-        &[optional("axis", Int), int("broadcast", 0)], &[("T", BOOL), ("T1", BOOL)],
-        LEGACY, |cx| legacy(cx, BinaryFn::Or), "Logical or"),
-    row("Or", 7, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[], &[("T", BOOL), ("T1", BOOL)],
-        BROADCAST, |cx| binary(cx, BinaryFn::Or), "Logical or"),
-    row("Xor", 1, &[req("A", "T"), req("B", "T")], &[req("C", "T1")],
-        &[optional("axis", Int), int("broadcast", 0)], &[("T", BOOL), ("T1", BOOL)],
-        LEGACY, |cx| legacy(cx, BinaryFn::Xor), "Logical exclusive or"),
-    row("Xor", 7, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[], &[("T", BOOL), ("T1", BOOL)],
-        BROADCAST, |cx| binary(cx, BinaryFn::Xor), "Logical exclusive or"),
-    row("BitwiseAnd", 18, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", INTS)],
-        BROADCAST, |cx| binary(cx, BinaryFn::BitAnd), "Bitwise and"),
-    row("BitwiseOr", 18, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", INTS)],
-        BROADCAST, |cx| binary(cx, BinaryFn::BitOr), "Bitwise or"),
-    row("BitwiseXor", 18, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", INTS)],
-        BROADCAST, |cx| binary(cx, BinaryFn::BitXor), "Bitwise exclusive or"),
-    row("Not", 1, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", BOOL)], ANY, |cx| unary(cx, UnaryFn::Not),
-        "Logical not"),
-    row("BitwiseNot", 18, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", INTS)],
-        ANY, |cx| unary(cx, UnaryFn::BitNot), "Bitwise not"),
-    row("IsNaN", 9, &[req("X", "T1")], &[req("Y", "T2")], &[], &[("T1", FLOATS_F16), ("T2", BOOL)],
-        ANY, |cx| unary(cx, UnaryFn::IsNan), "Whether x is NaN"),
-    row("IsNaN", 13, &[req("X", "T1")], &[req("Y", "T2")], &[], &[("T1", FLOATS), ("T2", BOOL)],
-        ANY, |cx| unary(cx, UnaryFn::IsNan), "Whether x is NaN"),
-    row("IsNaN", 20, &[req("X", "T1")], &[req("Y", "T2")], &[], &[("T1", FLOATS_F8), ("T2", BOOL)],
-        ANY, |cx| unary(cx, UnaryFn::IsNan), "Whether x is NaN"),
-    row("IsInf", 10, &[req("X", "T1")], &[req("Y", "T2")],
-        &[int("detect_negative", 1), int("detect_positive", 1)], &[("T1", F32_F64), ("T2", BOOL)],
-        ANY, is_inf,
-        "Whether x is infinite, of either or one sign"),
-    row("IsInf", 20, &[req("X", "T1")], &[req("Y", "T2")],
-        &[int("detect_negative", 1), int("detect_positive", 1)], &[("T1", FLOATS_F8), ("T2", BOOL)],
-        ANY, is_inf,
-        "Whether x is infinite, of either or one sign"),
-    row("Equal", 1, &[req("A", "T"), req("B", "T")], &[req("C", "T1")],
-        &[optional("axis", Int), int("broadcast", 0)], &[("T", INDICES_BOOL), ("T1", BOOL)],
-        LEGACY, |cx| legacy_compare(cx, CompareFn::Eq), "a == b"),
-    row("Equal", 7, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[],
-        &[("T", INDICES_BOOL), ("T1", BOOL)], BROADCAST, |cx| compare(cx, CompareFn::Eq), "a == b"),
-    row("Equal", 11, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[],
-        &[("T", NUMERIC_BOOL_NO_BF16), ("T1", BOOL)], BROADCAST, |cx| compare(cx, CompareFn::Eq), "a == b"),
-    row("Equal", 13, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[],
-        &[("T", NUMERIC_BOOL), ("T1", BOOL)], BROADCAST, |cx| compare(cx, CompareFn::Eq), "a == b"),
-    row("Equal", 19, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[],
-        &[("T", CAST_13), ("T1", BOOL)], BROADCAST, |cx| compare(cx, CompareFn::Eq), "a == b"),
-    row("Less", 1, &[req("A", "T"), req("B", "T")], &[req("C", "T1")],
-        &[optional("axis", Int), int("broadcast", 0)], &[("T", FLOATS_F16), ("T1", BOOL)],
-        LEGACY, |cx| legacy_compare(cx, CompareFn::Lt), "a < b"),
-    row("Less", 7, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[],
-        &[("T", FLOATS_F16), ("T1", BOOL)], BROADCAST, |cx| compare(cx, CompareFn::Lt), "a < b"),
-    row("Less", 9, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[],
-        &[("T", NUMERIC_NO_BF16), ("T1", BOOL)], BROADCAST, |cx| compare(cx, CompareFn::Lt), "a < b"),
-    row("Less", 13, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[], &[("T", NUMERIC), ("T1", BOOL)],
-        BROADCAST, |cx| compare(cx, CompareFn::Lt), "a < b"),
-    row("Greater", 1, &[req("A", "T"), req("B", "T")], &[req("C", "T1")],
-        &[optional("axis", Int), int("broadcast", 0)], &[("T", FLOATS_F16), ("T1", BOOL)],
-        LEGACY, |cx| legacy_compare(cx, CompareFn::Gt), "a > b"),
-    row("Greater", 7, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[],
-        &[("T", FLOATS_F16), ("T1", BOOL)], BROADCAST, |cx| compare(cx, CompareFn::Gt), "a > b"),
-    row("Greater", 9, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[],
-        &[("T", NUMERIC_NO_BF16), ("T1", BOOL)], BROADCAST, |cx| compare(cx, CompareFn::Gt), "a > b"),
-    row("Greater", 13, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[],
-        &[("T", NUMERIC), ("T1", BOOL)], BROADCAST, |cx| compare(cx, CompareFn::Gt), "a > b"),
-    row("LessOrEqual", 12, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[],
-        &[("T", NUMERIC_NO_BF16), ("T1", BOOL)], BROADCAST, |cx| compare(cx, CompareFn::Le), "a <= b"),
-    row("LessOrEqual", 16, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[],
-        &[("T", NUMERIC), ("T1", BOOL)], BROADCAST, |cx| compare(cx, CompareFn::Le), "a <= b"),
-    row("GreaterOrEqual", 12, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[],
-        &[("T", NUMERIC_NO_BF16), ("T1", BOOL)], BROADCAST, |cx| compare(cx, CompareFn::Ge), "a >= b"),
-    row("GreaterOrEqual", 16, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[],
-        &[("T", NUMERIC), ("T1", BOOL)], BROADCAST, |cx| compare(cx, CompareFn::Ge), "a >= b"),
-    row("Where", 9, &[req("condition", "B"), req("X", "T"), req("Y", "T")], &[req("output", "T")], &[],
-        &[("B", BOOL), ("T", ALL)], WHERE_SHAPES, select, "X where the condition holds, else Y"),
-    row("Where", 16, &[req("condition", "B"), req("X", "T"), req("Y", "T")], &[req("output", "T")], &[],
-        &[("B", BOOL), ("T", ALL_BF16)], WHERE_SHAPES, select, "X where the condition holds, else Y"),
+    AND,
+    AND.since(7).attributes(&[]).shapes(BROADCAST).lower(|cx| binary(cx, BinaryFn::And)),
+    OR,
+    OR.since(7).attributes(&[]).shapes(BROADCAST).lower(|cx| binary(cx, BinaryFn::Or)),
+    XOR,
+    XOR.since(7).attributes(&[]).shapes(BROADCAST).lower(|cx| binary(cx, BinaryFn::Xor)),
+    op("BitwiseAnd", 18, |cx| binary(cx, BinaryFn::BitAnd))
+        .inputs(&[req("A", "T"), req("B", "T")])
+        .outputs(&[req("C", "T")])
+        .types(&[("T", INTS)])
+        .shapes(BROADCAST)
+        .doc("Bitwise and"),
+    op("BitwiseOr", 18, |cx| binary(cx, BinaryFn::BitOr))
+        .inputs(&[req("A", "T"), req("B", "T")])
+        .outputs(&[req("C", "T")])
+        .types(&[("T", INTS)])
+        .shapes(BROADCAST)
+        .doc("Bitwise or"),
+    op("BitwiseXor", 18, |cx| binary(cx, BinaryFn::BitXor))
+        .inputs(&[req("A", "T"), req("B", "T")])
+        .outputs(&[req("C", "T")])
+        .types(&[("T", INTS)])
+        .shapes(BROADCAST)
+        .doc("Bitwise exclusive or"),
+    op("Not", 1, |cx| unary(cx, UnaryFn::Not))
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "T")])
+        .types(&[("T", BOOL)])
+        .doc("Logical not"),
+    op("BitwiseNot", 18, |cx| unary(cx, UnaryFn::BitNot))
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "T")])
+        .types(&[("T", INTS)])
+        .doc("Bitwise not"),
+    IS_NA_N,
+    IS_NA_N.since(13).types(&[("T1", FLOATS), ("T2", BOOL)]),
+    IS_NA_N.since(20).types(&[("T1", FLOATS_F8), ("T2", BOOL)]),
+    IS_INF,
+    IS_INF.since(20).types(&[("T1", FLOATS_F8), ("T2", BOOL)]),
+    EQUAL,
+    EQUAL.since(7).attributes(&[]).shapes(BROADCAST).lower(|cx| compare(cx, CompareFn::Eq)),
+    EQUAL_11,
+    EQUAL_11.since(13).types(&[("T", NUMERIC_BOOL), ("T1", BOOL)]),
+    EQUAL_11.since(19).types(&[("T", CAST_13), ("T1", BOOL)]),
+    LESS,
+    LESS.since(7).attributes(&[]).shapes(BROADCAST).lower(|cx| compare(cx, CompareFn::Lt)),
+    LESS_9,
+    LESS_9.since(13).types(&[("T", NUMERIC), ("T1", BOOL)]),
+    GREATER,
+    GREATER.since(7).attributes(&[]).shapes(BROADCAST).lower(|cx| compare(cx, CompareFn::Gt)),
+    GREATER_9,
+    GREATER_9.since(13).types(&[("T", NUMERIC), ("T1", BOOL)]),
+    LESS_OR_EQUAL,
+    LESS_OR_EQUAL.since(16).types(&[("T", NUMERIC), ("T1", BOOL)]),
+    GREATER_OR_EQUAL,
+    GREATER_OR_EQUAL.since(16).types(&[("T", NUMERIC), ("T1", BOOL)]),
+    WHERE,
+    WHERE.since(16).types(&[("B", BOOL), ("T", ALL_BF16)]),
 ];
+
+const AND: OpDef = op("And", 1, |cx| legacy(cx, BinaryFn::And))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T1")])
+    .attributes(&[optional("axis", Int), int("broadcast", 0)])
+    .types(&[("T", BOOL), ("T1", BOOL)])
+    .shapes(LEGACY)
+    .doc("Logical and");
+
+const OR: OpDef = op("Or", 1, |cx| legacy(cx, BinaryFn::Or))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T1")])
+    .attributes(&[optional("axis", Int), int("broadcast", 0)])
+    .types(&[("T", BOOL), ("T1", BOOL)])
+    .shapes(LEGACY)
+    .doc("Logical or");
+
+const XOR: OpDef = op("Xor", 1, |cx| legacy(cx, BinaryFn::Xor))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T1")])
+    .attributes(&[optional("axis", Int), int("broadcast", 0)])
+    .types(&[("T", BOOL), ("T1", BOOL)])
+    .shapes(LEGACY)
+    .doc("Logical exclusive or");
+
+const IS_NA_N: OpDef = op("IsNaN", 9, |cx| unary(cx, UnaryFn::IsNan))
+    .inputs(&[req("X", "T1")])
+    .outputs(&[req("Y", "T2")])
+    .types(&[("T1", FLOATS_F16), ("T2", BOOL)])
+    .doc("Whether x is NaN");
+
+const IS_INF: OpDef = op("IsInf", 10, is_inf)
+    .inputs(&[req("X", "T1")])
+    .outputs(&[req("Y", "T2")])
+    .attributes(&[int("detect_negative", 1), int("detect_positive", 1)])
+    .types(&[("T1", F32_F64), ("T2", BOOL)])
+    .doc("Whether x is infinite, of either or one sign");
+
+const EQUAL: OpDef = op("Equal", 1, |cx| legacy_compare(cx, CompareFn::Eq))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T1")])
+    .attributes(&[optional("axis", Int), int("broadcast", 0)])
+    .types(&[("T", INDICES_BOOL), ("T1", BOOL)])
+    .shapes(LEGACY)
+    .doc("a == b");
+
+const EQUAL_11: OpDef = op("Equal", 11, |cx| compare(cx, CompareFn::Eq))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T1")])
+    .types(&[("T", NUMERIC_BOOL_NO_BF16), ("T1", BOOL)])
+    .shapes(BROADCAST)
+    .doc("a == b");
+
+const LESS: OpDef = op("Less", 1, |cx| legacy_compare(cx, CompareFn::Lt))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T1")])
+    .attributes(&[optional("axis", Int), int("broadcast", 0)])
+    .types(&[("T", FLOATS_F16), ("T1", BOOL)])
+    .shapes(LEGACY)
+    .doc("a < b");
+
+const LESS_9: OpDef = op("Less", 9, |cx| compare(cx, CompareFn::Lt))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T1")])
+    .types(&[("T", NUMERIC_NO_BF16), ("T1", BOOL)])
+    .shapes(BROADCAST)
+    .doc("a < b");
+
+const GREATER: OpDef = op("Greater", 1, |cx| legacy_compare(cx, CompareFn::Gt))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T1")])
+    .attributes(&[optional("axis", Int), int("broadcast", 0)])
+    .types(&[("T", FLOATS_F16), ("T1", BOOL)])
+    .shapes(LEGACY)
+    .doc("a > b");
+
+const GREATER_9: OpDef = op("Greater", 9, |cx| compare(cx, CompareFn::Gt))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T1")])
+    .types(&[("T", NUMERIC_NO_BF16), ("T1", BOOL)])
+    .shapes(BROADCAST)
+    .doc("a > b");
+
+const LESS_OR_EQUAL: OpDef = op("LessOrEqual", 12, |cx| compare(cx, CompareFn::Le))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T1")])
+    .types(&[("T", NUMERIC_NO_BF16), ("T1", BOOL)])
+    .shapes(BROADCAST)
+    .doc("a <= b");
+
+const GREATER_OR_EQUAL: OpDef = op("GreaterOrEqual", 12, |cx| compare(cx, CompareFn::Ge))
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("C", "T1")])
+    .types(&[("T", NUMERIC_NO_BF16), ("T1", BOOL)])
+    .shapes(BROADCAST)
+    .doc("a >= b");
+
+const WHERE: OpDef = op("Where", 9, select)
+    .inputs(&[req("condition", "B"), req("X", "T"), req("Y", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("B", BOOL), ("T", ALL)])
+    .shapes(WHERE_SHAPES)
+    .doc("X where the condition holds, else Y");
 
 const WHERE_SHAPES: &[&str] = &["broadcast(condition, X, Y)"];
 

@@ -3,7 +3,7 @@
 use super::AttrDefault::{Optional, Str};
 use super::softmax::log_softmax_along;
 use super::types::*;
-use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
+use super::{AttrKind, NodeCx, OpDef, attr, op, opt, req};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::{DType, Op, ValueId};
@@ -11,37 +11,27 @@ use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 pub const ROWS: &[OpDef] = &[
     SOFTMAX_CROSS_ENTROPY_LOSS,
-    OpDef { since: 13, types: &[("T", FLOATS), ("Tind", INDICES)], ..SOFTMAX_CROSS_ENTROPY_LOSS },
+    SOFTMAX_CROSS_ENTROPY_LOSS.since(13).types(&[("T", FLOATS), ("Tind", INDICES)]),
     NEGATIVE_LOG_LIKELIHOOD_LOSS,
-    OpDef { since: 13, ..NEGATIVE_LOG_LIKELIHOOD_LOSS },
-    OpDef { since: 22, types: &[("T", FLOATS), ("Tind", INDICES)], ..NEGATIVE_LOG_LIKELIHOOD_LOSS },
+    NEGATIVE_LOG_LIKELIHOOD_LOSS.since(13),
+    NEGATIVE_LOG_LIKELIHOOD_LOSS.since(22).types(&[("T", FLOATS), ("Tind", INDICES)]),
 ];
 
-const SOFTMAX_CROSS_ENTROPY_LOSS: OpDef = OpDef {
-    domain: "",
-    name: "SoftmaxCrossEntropyLoss",
-    since: 12,
-    inputs: &[req("scores", "T"), req("labels", "Tind"), opt("weights", "T")],
-    outputs: &[req("output", "T"), opt("log_prob", "T")],
-    attributes: &[attr("ignore_index", Optional(AttrKind::Int)), attr("reduction", Str("mean"))],
-    types: &[("T", FLOATS_F16), ("Tind", INDICES)],
-    shapes: &["scores[N, C, D..]", "labels[N, D..]", "weights[C]"],
-    lower: softmax_cross_entropy_loss,
-    doc: "negative log likelihood of softmax(scores)",
-};
+const SOFTMAX_CROSS_ENTROPY_LOSS: OpDef = op("SoftmaxCrossEntropyLoss", 12, softmax_cross_entropy_loss)
+    .inputs(&[req("scores", "T"), req("labels", "Tind"), opt("weights", "T")])
+    .outputs(&[req("output", "T"), opt("log_prob", "T")])
+    .attributes(&[attr("ignore_index", Optional(AttrKind::Int)), attr("reduction", Str("mean"))])
+    .types(&[("T", FLOATS_F16), ("Tind", INDICES)])
+    .shapes(&["scores[N, C, D..]", "labels[N, D..]", "weights[C]"])
+    .doc("negative log likelihood of softmax(scores)");
 
-const NEGATIVE_LOG_LIKELIHOOD_LOSS: OpDef = OpDef {
-    domain: "",
-    name: "NegativeLogLikelihoodLoss",
-    since: 12,
-    inputs: &[req("input", "T"), req("target", "Tind"), opt("weight", "T")],
-    outputs: &[req("loss", "T")],
-    attributes: &[attr("ignore_index", Optional(AttrKind::Int)), attr("reduction", Str("mean"))],
-    types: &[("T", FLOATS_F16), ("Tind", INDICES)],
-    shapes: &["input[N, C, D..]", "target[N, D..]", "weight[C]"],
-    lower: negative_log_likelihood_loss,
-    doc: "negative (weighted) input at the target class",
-};
+const NEGATIVE_LOG_LIKELIHOOD_LOSS: OpDef = op("NegativeLogLikelihoodLoss", 12, negative_log_likelihood_loss)
+    .inputs(&[req("input", "T"), req("target", "Tind"), opt("weight", "T")])
+    .outputs(&[req("loss", "T")])
+    .attributes(&[attr("ignore_index", Optional(AttrKind::Int)), attr("reduction", Str("mean"))])
+    .types(&[("T", FLOATS_F16), ("Tind", INDICES)])
+    .shapes(&["input[N, C, D..]", "target[N, D..]", "weight[C]"])
+    .doc("negative (weighted) input at the target class");
 
 fn softmax_cross_entropy_loss(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let scores = cx.input("scores")?;

@@ -2,7 +2,7 @@
 
 use super::AttrDefault::{Float, Int};
 use super::types::*;
-use super::{NodeCx, OpDef, attr, opt, req};
+use super::{NodeCx, OpDef, attr, op, opt, req};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{BF16, F16, F32, F64, I32, I64, U32, U64};
@@ -12,69 +12,54 @@ use onnxc_ir::scalar::BinaryFn;
 pub const ROWS: &[OpDef] = &[
     MAT_MUL,
     MAT_MUL_9,
-    OpDef { since: 13, types: &[("T", &[F32, F64, F16, BF16, I32, I64, U32, U64])], ..MAT_MUL_9 },
+    MAT_MUL_9.since(13).types(&[("T", &[F32, F64, F16, BF16, I32, I64, U32, U64])]),
     GEMM,
-    OpDef { since: 6, ..GEMM },
+    GEMM.since(6),
     GEMM_7,
     GEMM_9,
     GEMM_11,
-    OpDef { since: 13, types: &[("T", &[F32, F64, F16, BF16, I32, I64, U32, U64])], ..GEMM_11 },
+    GEMM_11.since(13).types(&[("T", &[F32, F64, F16, BF16, I32, I64, U32, U64])]),
 ];
 
-const MAT_MUL: OpDef = OpDef {
-    domain: "",
-    name: "MatMul",
-    since: 1,
-    inputs: &[req("A", "T"), req("B", "T")],
-    outputs: &[req("Y", "T")],
-    attributes: &[],
-    types: &[("T", FLOATS_F16)],
-    shapes: &["A[K] | [P.., M, K]", "B[K] | [Q.., K, N]", "broadcast(P, Q)"],
-    lower: mat_mul,
-    doc: "matrix product as numpy.matmul",
-};
+const MAT_MUL: OpDef = op("MatMul", 1, mat_mul)
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("Y", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(&["A[K] | [P.., M, K]", "B[K] | [Q.., K, N]", "broadcast(P, Q)"])
+    .doc("matrix product as numpy.matmul");
 
-const MAT_MUL_9: OpDef = OpDef { since: 9, types: &[("T", &[F32, F64, F16, I32, I64, U32, U64])], ..MAT_MUL };
+const MAT_MUL_9: OpDef = MAT_MUL.since(9).types(&[("T", &[F32, F64, F16, I32, I64, U32, U64])]);
 
-const GEMM: OpDef = OpDef {
-    domain: "",
-    name: "Gemm",
-    since: 1,
-    inputs: &[req("A", "T"), req("B", "T"), req("C", "T")],
-    outputs: &[req("Y", "T")],
-    attributes: &[
+const GEMM: OpDef = op("Gemm", 1, gemm)
+    .inputs(&[req("A", "T"), req("B", "T"), req("C", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[
         attr("alpha", Float(1.0)),
         attr("beta", Float(1.0)),
         attr("broadcast", Int(0)),
         attr("transA", Int(0)),
         attr("transB", Int(0)),
-    ],
-    types: &[("T", FLOATS_F16)],
-    shapes: &[
+    ])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(&[
         "if transA = 0: A[M, K]",
         "if transA != 0: A[K, M]",
         "if transB = 0: B[K, N]",
         "if transB != 0: B[N, K]",
         "broadcast(C -> [M, N])",
-    ],
-    lower: gemm,
-    doc: "alpha * A * B + beta * C",
-};
+    ])
+    .doc("alpha * A * B + beta * C");
 
-const GEMM_7: OpDef = OpDef {
-    since: 7,
-    attributes: &[
-        attr("alpha", Float(1.0)),
-        attr("beta", Float(1.0)),
-        attr("transA", Int(0)),
-        attr("transB", Int(0)),
-    ],
-    ..GEMM
-};
+const GEMM_7: OpDef = GEMM.since(7).attributes(&[
+    attr("alpha", Float(1.0)),
+    attr("beta", Float(1.0)),
+    attr("transA", Int(0)),
+    attr("transB", Int(0)),
+]);
 
-const GEMM_9: OpDef = OpDef { since: 9, types: &[("T", &[F32, F64, F16, I32, I64, U32, U64])], ..GEMM_7 };
+const GEMM_9: OpDef = GEMM_7.since(9).types(&[("T", &[F32, F64, F16, I32, I64, U32, U64])]);
 
-const GEMM_11: OpDef = OpDef { since: 11, inputs: &[req("A", "T"), req("B", "T"), opt("C", "T")], ..GEMM_9 };
+const GEMM_11: OpDef = GEMM_9.since(11).inputs(&[req("A", "T"), req("B", "T"), opt("C", "T")]);
 
 fn mat_mul(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, y) = (cx.input("A")?, cx.input("B")?);

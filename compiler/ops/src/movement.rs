@@ -7,120 +7,169 @@ use onnxc_ir::graph::dim::product;
 use onnxc_ir::graph::{Bounds, Requirement};
 use onnxc_ir::infer::broadcast_shapes;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("Reshape", 1, &[req("data", "T")], &[req("reshaped", "T")], &[CONSUMED, optional("shape", Ints)],
-        &[("T", FLOATS_F16)], ANY, reshape, "The same elements under another shape"),
-    row("Reshape", 5, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")], &[],
-        &[("T", ALL)], RESHAPE_SHAPES, reshape, "The same elements under another shape"),
-    row("Reshape", 13, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")], &[],
-        &[("T", ALL_BF16)], RESHAPE_SHAPES, reshape, "The same elements under another shape"),
-    row("Reshape", 14, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
-        &[int("allowzero", 0)], &[("T", ALL_BF16)], RESHAPE_SHAPES, reshape,
-        "The same elements under another shape"),
-    row("Reshape", 19, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
-        &[int("allowzero", 0)], &[("T", ALL_19)], RESHAPE_SHAPES, reshape,
-        "The same elements under another shape"),
-    row("Reshape", 21, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
-        &[int("allowzero", 0)], &[("T", ALL_21)], RESHAPE_SHAPES, reshape,
-        "The same elements under another shape"),
-    row("Reshape", 23, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
-        &[int("allowzero", 0)], &[("T", ALL_23)], RESHAPE_SHAPES, reshape,
-        "The same elements under another shape"),
-    row("Reshape", 24, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
-        &[int("allowzero", 0)], &[("T", ALL_24)], RESHAPE_SHAPES, reshape,
-        "The same elements under another shape"),
-    row("Reshape", 25, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
-        &[int("allowzero", 0)], &[("T", ALL_25)], RESHAPE_SHAPES, reshape,
-        "The same elements under another shape"),
-    row("Flatten", 1, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", FLOATS_F16)],
-        ANY, flatten, "A matrix of the axes before and from an axis"),
-    row("Flatten", 9, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL)],
-        ANY, flatten, "A matrix of the axes before and from an axis"),
-    row("Flatten", 11, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL)],
-        ANY, flatten, "A matrix of the axes before and from an axis"),
-    row("Flatten", 13, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_BF16)],
-        ANY, flatten, "A matrix of the axes before and from an axis"),
-    row("Flatten", 21, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_21)],
-        ANY, flatten, "A matrix of the axes before and from an axis"),
-    row("Flatten", 23, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_23)],
-        ANY, flatten, "A matrix of the axes before and from an axis"),
-    row("Flatten", 24, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_24)],
-        ANY, flatten, "A matrix of the axes before and from an axis"),
-    row("Flatten", 25, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_25)],
-        ANY, flatten, "A matrix of the axes before and from an axis"),
-    row("Squeeze", 1, &[req("data", "T")], &[req("squeezed", "T")], &[optional("axes", Ints)],
-        &[("T", ALL)], ANY, squeeze, "Axes of size 1 removed"),
-    row("Squeeze", 11, &[req("data", "T")], &[req("squeezed", "T")], &[optional("axes", Ints)],
-        &[("T", ALL)], ANY, squeeze, "Axes of size 1 removed"),
-    row("Squeeze", 13, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
-        &[("T", ALL_BF16)], SQUEEZE_SHAPES, squeeze, "Axes of size 1 removed"),
-    row("Squeeze", 21, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
-        &[("T", ALL_21)], SQUEEZE_SHAPES, squeeze, "Axes of size 1 removed"),
-    row("Squeeze", 23, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
-        &[("T", ALL_23)], SQUEEZE_SHAPES, squeeze, "Axes of size 1 removed"),
-    row("Squeeze", 24, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
-        &[("T", ALL_24)], SQUEEZE_SHAPES, squeeze, "Axes of size 1 removed"),
-    row("Squeeze", 25, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
-        &[("T", ALL_25)], SQUEEZE_SHAPES, squeeze, "Axes of size 1 removed"),
-    row("Unsqueeze", 1, &[req("data", "T")], &[req("expanded", "T")], &[required("axes", Ints)],
-        &[("T", ALL)], ANY, unsqueeze, "Axes of size 1 inserted"),
-    row("Unsqueeze", 11, &[req("data", "T")], &[req("expanded", "T")], &[required("axes", Ints)],
-        &[("T", ALL)], ANY, unsqueeze, "Axes of size 1 inserted"),
-    row("Unsqueeze", 13, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
-        &[("T", ALL_BF16)], SQUEEZE_SHAPES, unsqueeze, "Axes of size 1 inserted"),
-    row("Unsqueeze", 21, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
-        &[("T", ALL_21)], SQUEEZE_SHAPES, unsqueeze, "Axes of size 1 inserted"),
-    row("Unsqueeze", 23, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
-        &[("T", ALL_23)], SQUEEZE_SHAPES, unsqueeze, "Axes of size 1 inserted"),
-    row("Unsqueeze", 24, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
-        &[("T", ALL_24)], SQUEEZE_SHAPES, unsqueeze, "Axes of size 1 inserted"),
-    row("Unsqueeze", 25, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
-        &[("T", ALL_25)], SQUEEZE_SHAPES, unsqueeze, "Axes of size 1 inserted"),
-    row("Transpose", 1, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
-        &[("T", ALL)], TRANSPOSE_SHAPES, transpose, "Axes permuted"),
-    row("Transpose", 13, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
-        &[("T", ALL_BF16)], TRANSPOSE_SHAPES, transpose, "Axes permuted"),
-    row("Transpose", 21, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
-        &[("T", ALL_21)], TRANSPOSE_SHAPES, transpose, "Axes permuted"),
-    row("Transpose", 23, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
-        &[("T", ALL_23)], TRANSPOSE_SHAPES, transpose, "Axes permuted"),
-    row("Transpose", 24, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
-        &[("T", ALL_24)], TRANSPOSE_SHAPES, transpose, "Axes permuted"),
-    row("Transpose", 25, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
-        &[("T", ALL_25)], TRANSPOSE_SHAPES, transpose, "Axes permuted"),
-    row("Concat", 1, &[var("inputs", "T")], &[req("concat_result", "T")], &[optional("axis", Int)],
-        &[("T", FLOATS_F16)], CONCAT_SHAPES, concat, "Inputs joined along an axis"),
-    row("Concat", 4, &[var("inputs", "T")], &[req("concat_result", "T")], &[required("axis", Int)],
-        &[("T", ALL)], CONCAT_SHAPES, concat, "Inputs joined along an axis"),
-    row("Concat", 11, &[var("inputs", "T")], &[req("concat_result", "T")], &[required("axis", Int)],
-        &[("T", ALL)], CONCAT_SHAPES, concat, "Inputs joined along an axis"),
-    row("Concat", 13, &[var("inputs", "T")], &[req("concat_result", "T")], &[required("axis", Int)],
-        &[("T", ALL_BF16)], CONCAT_SHAPES, concat, "Inputs joined along an axis"),
-    row("Split", 1, &[req("input", "T"), opt("split", "T")], &[var("outputs...", "T")],
-        &[optional("axis", Int), optional("split", Ints)], &[("T", FLOATS_F16)], SPLIT_SHAPES_1, split,
-        "Parts along an axis"),
-    row("Split", 2, &[req("input", "T")], &[var("outputs", "T")], &[int("axis", 0), optional("split", Ints)],
-        &[("T", ALL)], SPLIT_SHAPES_2, split, "Parts along an axis"),
-    row("Split", 11, &[req("input", "T")], &[var("outputs", "T")],
-        &[int("axis", 0), optional("split", Ints)], &[("T", ALL)],
-        SPLIT_SHAPES_2, split, "Parts along an axis"),
-    row("Split", 13, &[req("input", "T"), opt("split", "tensor(int64)")], &[var("outputs", "T")],
-        &[int("axis", 0)], &[("T", ALL_BF16)], SPLIT_SHAPES_1, split, "Parts along an axis"),
-    row("Split", 18, &[req("input", "T"), opt("split", "tensor(int64)")], &[var("outputs", "T")],
-        &[int("axis", 0), optional("num_outputs", Int)], &[("T", ALL_BF16)], SPLIT_SHAPES_1, split,
-        "Parts along an axis"),
-    row("Expand", 8, &[req("input", "T"), req("shape", "tensor(int64)")], &[req("output", "T")], &[],
-        &[("T", ALL)], RESHAPE_SHAPES, expand, "Broadcast to a shape"),
-    row("Expand", 13, &[req("input", "T"), req("shape", "tensor(int64)")], &[req("output", "T")], &[],
-        &[("T", ALL_BF16)], RESHAPE_SHAPES, expand, "Broadcast to a shape"),
-    row("Tile", 1, &[req("input", "T"), req("tiles", "T"), req("axis", "T")], &[req("output", "T")], &[],
-        &[("T", FLOATS_F16), ("T1", I64S)], TILE_SHAPES_1, tile_axis, "Repeated along axes"),
-    row("Tile", 6, &[req("input", "T"), req("repeats", "T1")], &[req("output", "T")], &[],
-        &[("T", ALL), ("T1", I64S)], TILE_SHAPES_6, tile, "Repeated along axes"),
-    row("Tile", 13, &[req("input", "T"), req("repeats", "T1")], &[req("output", "T")], &[],
-        &[("T", ALL_BF16), ("T1", I64S)], TILE_SHAPES_6, tile, "Repeated along axes"),
+    RESHAPE,
+    RESHAPE_5,
+    RESHAPE_5.since(13).types(&[("T", ALL_BF16)]),
+    RESHAPE_5.since(14).attributes(&[int("allowzero", 0)]).types(&[("T", ALL_BF16)]),
+    RESHAPE_5.since(19).attributes(&[int("allowzero", 0)]).types(&[("T", ALL_19)]),
+    RESHAPE_5.since(21).attributes(&[int("allowzero", 0)]).types(&[("T", ALL_21)]),
+    RESHAPE_5.since(23).attributes(&[int("allowzero", 0)]).types(&[("T", ALL_23)]),
+    RESHAPE_5.since(24).attributes(&[int("allowzero", 0)]).types(&[("T", ALL_24)]),
+    RESHAPE_5.since(25).attributes(&[int("allowzero", 0)]).types(&[("T", ALL_25)]),
+    FLATTEN,
+    FLATTEN.since(9).types(&[("T", ALL)]),
+    FLATTEN.since(11).types(&[("T", ALL)]),
+    FLATTEN.since(13).types(&[("T", ALL_BF16)]),
+    FLATTEN.since(21).types(&[("T", ALL_21)]),
+    FLATTEN.since(23).types(&[("T", ALL_23)]),
+    FLATTEN.since(24).types(&[("T", ALL_24)]),
+    FLATTEN.since(25).types(&[("T", ALL_25)]),
+    SQUEEZE,
+    SQUEEZE.since(11),
+    SQUEEZE_13,
+    SQUEEZE_13.since(21).types(&[("T", ALL_21)]),
+    SQUEEZE_13.since(23).types(&[("T", ALL_23)]),
+    SQUEEZE_13.since(24).types(&[("T", ALL_24)]),
+    SQUEEZE_13.since(25).types(&[("T", ALL_25)]),
+    UNSQUEEZE,
+    UNSQUEEZE.since(11),
+    UNSQUEEZE_13,
+    UNSQUEEZE_13.since(21).types(&[("T", ALL_21)]),
+    UNSQUEEZE_13.since(23).types(&[("T", ALL_23)]),
+    UNSQUEEZE_13.since(24).types(&[("T", ALL_24)]),
+    UNSQUEEZE_13.since(25).types(&[("T", ALL_25)]),
+    TRANSPOSE,
+    TRANSPOSE.since(13).types(&[("T", ALL_BF16)]),
+    TRANSPOSE.since(21).types(&[("T", ALL_21)]),
+    TRANSPOSE.since(23).types(&[("T", ALL_23)]),
+    TRANSPOSE.since(24).types(&[("T", ALL_24)]),
+    TRANSPOSE.since(25).types(&[("T", ALL_25)]),
+    CONCAT,
+    CONCAT.since(4).attributes(&[required("axis", Int)]).types(&[("T", ALL)]),
+    CONCAT.since(11).attributes(&[required("axis", Int)]).types(&[("T", ALL)]),
+    CONCAT.since(13).attributes(&[required("axis", Int)]).types(&[("T", ALL_BF16)]),
+    SPLIT,
+    SPLIT_2,
+    SPLIT_2.since(11),
+    SPLIT_13,
+    SPLIT_13.since(18).attributes(&[int("axis", 0), optional("num_outputs", Int)]),
+    EXPAND,
+    EXPAND.since(13).types(&[("T", ALL_BF16)]),
+    TILE,
+    TILE_6,
+    TILE_6.since(13).types(&[("T", ALL_BF16), ("T1", I64S)]),
 ];
+
+const RESHAPE: OpDef = op("Reshape", 1, reshape)
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("reshaped", "T")])
+    .attributes(&[CONSUMED, optional("shape", Ints)])
+    .types(&[("T", FLOATS_F16)])
+    .doc("The same elements under another shape");
+
+const RESHAPE_5: OpDef = op("Reshape", 5, reshape)
+    .inputs(&[req("data", "T"), req("shape", "tensor(int64)")])
+    .outputs(&[req("reshaped", "T")])
+    .types(&[("T", ALL)])
+    .shapes(RESHAPE_SHAPES)
+    .doc("The same elements under another shape");
+
+const FLATTEN: OpDef = op("Flatten", 1, flatten)
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[int("axis", 1)])
+    .types(&[("T", FLOATS_F16)])
+    .doc("A matrix of the axes before and from an axis");
+
+const SQUEEZE: OpDef = op("Squeeze", 1, squeeze)
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("squeezed", "T")])
+    .attributes(&[optional("axes", Ints)])
+    .types(&[("T", ALL)])
+    .doc("Axes of size 1 removed");
+
+const SQUEEZE_13: OpDef = op("Squeeze", 13, squeeze)
+    .inputs(&[req("data", "T"), opt("axes", "tensor(int64)")])
+    .outputs(&[req("squeezed", "T")])
+    .types(&[("T", ALL_BF16)])
+    .shapes(SQUEEZE_SHAPES)
+    .doc("Axes of size 1 removed");
+
+const UNSQUEEZE: OpDef = op("Unsqueeze", 1, unsqueeze)
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("expanded", "T")])
+    .attributes(&[required("axes", Ints)])
+    .types(&[("T", ALL)])
+    .doc("Axes of size 1 inserted");
+
+const UNSQUEEZE_13: OpDef = op("Unsqueeze", 13, unsqueeze)
+    .inputs(&[req("data", "T"), req("axes", "tensor(int64)")])
+    .outputs(&[req("expanded", "T")])
+    .types(&[("T", ALL_BF16)])
+    .shapes(SQUEEZE_SHAPES)
+    .doc("Axes of size 1 inserted");
+
+const TRANSPOSE: OpDef = op("Transpose", 1, transpose)
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("transposed", "T")])
+    .attributes(&[optional("perm", Ints)])
+    .types(&[("T", ALL)])
+    .shapes(TRANSPOSE_SHAPES)
+    .doc("Axes permuted");
+
+const CONCAT: OpDef = op("Concat", 1, concat)
+    .inputs(&[var("inputs", "T")])
+    .outputs(&[req("concat_result", "T")])
+    .attributes(&[optional("axis", Int)])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(CONCAT_SHAPES)
+    .doc("Inputs joined along an axis");
+
+const SPLIT: OpDef = op("Split", 1, split)
+    .inputs(&[req("input", "T"), opt("split", "T")])
+    .outputs(&[var("outputs...", "T")])
+    .attributes(&[optional("axis", Int), optional("split", Ints)])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(SPLIT_SHAPES_1)
+    .doc("Parts along an axis");
+
+const SPLIT_2: OpDef = op("Split", 2, split)
+    .inputs(&[req("input", "T")])
+    .outputs(&[var("outputs", "T")])
+    .attributes(&[int("axis", 0), optional("split", Ints)])
+    .types(&[("T", ALL)])
+    .shapes(SPLIT_SHAPES_2)
+    .doc("Parts along an axis");
+
+const SPLIT_13: OpDef = op("Split", 13, split)
+    .inputs(&[req("input", "T"), opt("split", "tensor(int64)")])
+    .outputs(&[var("outputs", "T")])
+    .attributes(&[int("axis", 0)])
+    .types(&[("T", ALL_BF16)])
+    .shapes(SPLIT_SHAPES_1)
+    .doc("Parts along an axis");
+
+const EXPAND: OpDef = op("Expand", 8, expand)
+    .inputs(&[req("input", "T"), req("shape", "tensor(int64)")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", ALL)])
+    .shapes(RESHAPE_SHAPES)
+    .doc("Broadcast to a shape");
+
+const TILE: OpDef = op("Tile", 1, tile_axis)
+    .inputs(&[req("input", "T"), req("tiles", "T"), req("axis", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", FLOATS_F16), ("T1", I64S)])
+    .shapes(TILE_SHAPES_1)
+    .doc("Repeated along axes");
+
+const TILE_6: OpDef = op("Tile", 6, tile)
+    .inputs(&[req("input", "T"), req("repeats", "T1")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", ALL), ("T1", I64S)])
+    .shapes(TILE_SHAPES_6)
+    .doc("Repeated along axes");
 
 const RESHAPE_SHAPES: &[&str] = &["shape[_]"];
 

@@ -8,15 +8,14 @@ use super::row::*;
 use onnxc_ir::build::Builder;
 use onnxc_ir::graph::Op;
 
-#[rustfmt::skip]
-pub const ROWS: &[OpDef] = &[
-    row("NonMaxSuppression", 10, INPUTS, &[req("selected_indices", "tensor(int64)")], &[int("center_point_box", 0)],
-        &[],
-        NON_MAX_SUPPRESSION_SHAPES, non_max_suppression, "Boxes that overlap no better one of their class"),
-    row("NonMaxSuppression", 11, INPUTS, &[req("selected_indices", "tensor(int64)")], &[int("center_point_box", 0)],
-        &[],
-        NON_MAX_SUPPRESSION_SHAPES, non_max_suppression, "Boxes that overlap no better one of their class"),
-];
+pub const ROWS: &[OpDef] = &[NON_MAX_SUPPRESSION, NON_MAX_SUPPRESSION.since(11)];
+
+const NON_MAX_SUPPRESSION: OpDef = op("NonMaxSuppression", 10, non_max_suppression)
+    .inputs(INPUTS)
+    .outputs(&[req("selected_indices", "tensor(int64)")])
+    .attributes(&[int("center_point_box", 0)])
+    .shapes(NON_MAX_SUPPRESSION_SHAPES)
+    .doc("Boxes that overlap no better one of their class");
 
 const NON_MAX_SUPPRESSION_SHAPES: &[&str] = &[
     "boxes[N, S, 4]",

@@ -1,10 +1,9 @@
 //! Normalizations, in primitives: means, differences, products. Half precision is computed in f32.
 
 use super::AttrDefault::{Float, Int, Ints, Optional, Required};
-use super::agreement::ANY;
 use super::pool::{power, root};
 use super::types::*;
-use super::{AttrKind, NodeCx, OpDef, attr, normalize_axes, normalize_axis, opt, req};
+use super::{AttrKind, NodeCx, OpDef, attr, normalize_axes, normalize_axis, op, opt, req};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{BF16, F32};
@@ -17,64 +16,57 @@ pub const ROWS: &[OpDef] = &[
     BATCH_NORMALIZATION_7,
     BATCH_NORMALIZATION_9,
     BATCH_NORMALIZATION_14,
-    OpDef {
-        since: 15,
-        inputs: &[
+    BATCH_NORMALIZATION_14
+        .since(15)
+        .inputs(&[
             req("X", "T"),
             req("scale", "T1"),
             req("B", "T1"),
             req("input_mean", "T2"),
             req("input_var", "T2"),
-        ],
-        outputs: &[req("Y", "T"), opt("running_mean", "T2"), opt("running_var", "T2")],
-        types: &[("T", FLOATS), ("T1", FLOATS), ("T2", FLOATS)],
-        ..BATCH_NORMALIZATION_14
-    },
+        ])
+        .outputs(&[req("Y", "T"), opt("running_mean", "T2"), opt("running_var", "T2")])
+        .types(&[("T", FLOATS), ("T1", FLOATS), ("T2", FLOATS)]),
     INSTANCE_NORMALIZATION,
     INSTANCE_NORMALIZATION_6,
-    OpDef { since: 22, types: &[("T", FLOATS)], ..INSTANCE_NORMALIZATION_6 },
+    INSTANCE_NORMALIZATION_6.since(22).types(&[("T", FLOATS)]),
     LAYER_NORMALIZATION,
     GROUP_NORMALIZATION,
-    OpDef {
-        since: 21,
-        shapes: &["X[_, C, ..]", "C % num_groups = 0", "scale[C]", "bias[C]"],
-        attributes: &[
+    GROUP_NORMALIZATION
+        .since(21)
+        .attributes(&[
             attr("epsilon", Float(1e-05)),
             attr("num_groups", Required(AttrKind::Int)),
             attr("stash_type", Int(1)),
-        ],
-        ..GROUP_NORMALIZATION
-    },
+        ])
+        .shapes(&["X[_, C, ..]", "C % num_groups = 0", "scale[C]", "bias[C]"]),
     RMS_NORMALIZATION,
     MEAN_VARIANCE_NORMALIZATION,
-    OpDef { since: 13, types: &[("T", FLOATS)], ..MEAN_VARIANCE_NORMALIZATION },
+    MEAN_VARIANCE_NORMALIZATION.since(13).types(&[("T", FLOATS)]),
     LP_NORMALIZATION,
-    OpDef { since: 22, types: &[("T", FLOATS)], ..LP_NORMALIZATION },
+    LP_NORMALIZATION.since(22).types(&[("T", FLOATS)]),
     LRN,
-    OpDef { since: 13, types: &[("T", FLOATS)], ..LRN },
+    LRN.since(13).types(&[("T", FLOATS)]),
 ];
 
-const BATCH_NORMALIZATION: OpDef = OpDef {
-    domain: "",
-    name: "BatchNormalization",
-    since: 1,
-    inputs: &[req("X", "T"), req("scale", "T"), req("B", "T"), req("mean", "T"), req("var", "T")],
-    outputs: &[
+const BATCH_NORMALIZATION: OpDef = op("BatchNormalization", 1, batch_normalization)
+    .inputs(&[req("X", "T"), req("scale", "T"), req("B", "T"), req("mean", "T"), req("var", "T")])
+    .outputs(&[
         req("Y", "T"),
         opt("mean", "T"),
         opt("var", "T"),
         opt("saved_mean", "T"),
         opt("saved_var", "T"),
-    ],
-    attributes: &[
+    ])
+    .attributes(&[
         attr("consumed_inputs", Required(AttrKind::Ints)),
         attr("epsilon", Float(1e-05)),
         attr("is_test", Int(0)),
         attr("momentum", Float(0.9)),
         attr("spatial", Int(1)),
-    ],
-    types: &[("T", FLOATS_F16)],
-    shapes: &[
+    ])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(&[
         "if spatial != 0: X[_] | [_, C, ..]",
         "if spatial = 0: X[_, F..]",
         "if spatial != 0: scale[C]",
@@ -85,143 +77,96 @@ const BATCH_NORMALIZATION: OpDef = OpDef {
         "if spatial = 0: mean[F..]",
         "if spatial != 0: var[C]",
         "if spatial = 0: var[F..]",
-    ],
-    lower: batch_normalization,
-    doc: "scale * (x - mean) / sqrt(var + epsilon) + B per channel",
-};
+    ])
+    .doc("scale * (x - mean) / sqrt(var + epsilon) + B per channel");
 
-const BATCH_NORMALIZATION_6: OpDef = OpDef {
-    since: 6,
-    attributes: &[
-        attr("epsilon", Float(1e-05)),
-        attr("is_test", Int(0)),
-        attr("momentum", Float(0.9)),
-        attr("spatial", Int(1)),
-    ],
-    ..BATCH_NORMALIZATION
-};
+const BATCH_NORMALIZATION_6: OpDef = BATCH_NORMALIZATION.since(6).attributes(&[
+    attr("epsilon", Float(1e-05)),
+    attr("is_test", Int(0)),
+    attr("momentum", Float(0.9)),
+    attr("spatial", Int(1)),
+]);
 
-const BATCH_NORMALIZATION_7: OpDef = OpDef {
-    since: 7,
-    attributes: &[attr("epsilon", Float(1e-05)), attr("momentum", Float(0.9)), attr("spatial", Int(1))],
-    ..BATCH_NORMALIZATION_6
-};
+const BATCH_NORMALIZATION_7: OpDef = BATCH_NORMALIZATION_6.since(7).attributes(&[
+    attr("epsilon", Float(1e-05)),
+    attr("momentum", Float(0.9)),
+    attr("spatial", Int(1)),
+]);
 
-const BATCH_NORMALIZATION_9: OpDef = OpDef {
-    since: 9,
-    shapes: &["X[_] | [_, C, ..]", "scale[C]", "B[C]", "mean[C]", "var[C]"],
-    attributes: &[attr("epsilon", Float(1e-05)), attr("momentum", Float(0.9))],
-    ..BATCH_NORMALIZATION_7
-};
+const BATCH_NORMALIZATION_9: OpDef = BATCH_NORMALIZATION_7
+    .since(9)
+    .attributes(&[attr("epsilon", Float(1e-05)), attr("momentum", Float(0.9))])
+    .shapes(&["X[_] | [_, C, ..]", "scale[C]", "B[C]", "mean[C]", "var[C]"]);
 
-const BATCH_NORMALIZATION_14: OpDef = OpDef {
-    since: 14,
-    shapes: &["X[_] | [_, C, ..]", "scale[C]", "B[C]", "input_mean[C]", "input_var[C]"],
-    inputs: &[req("X", "T"), req("scale", "T"), req("B", "T"), req("input_mean", "U"), req("input_var", "U")],
-    outputs: &[req("Y", "T"), opt("running_mean", "U"), opt("running_var", "U")],
-    attributes: &[attr("epsilon", Float(1e-05)), attr("momentum", Float(0.9)), attr("training_mode", Int(0))],
-    types: &[("T", FLOATS), ("U", FLOATS)],
-    ..BATCH_NORMALIZATION_9
-};
+const BATCH_NORMALIZATION_14: OpDef = BATCH_NORMALIZATION_9
+    .since(14)
+    .inputs(&[req("X", "T"), req("scale", "T"), req("B", "T"), req("input_mean", "U"), req("input_var", "U")])
+    .outputs(&[req("Y", "T"), opt("running_mean", "U"), opt("running_var", "U")])
+    .attributes(&[attr("epsilon", Float(1e-05)), attr("momentum", Float(0.9)), attr("training_mode", Int(0))])
+    .types(&[("T", FLOATS), ("U", FLOATS)])
+    .shapes(&["X[_] | [_, C, ..]", "scale[C]", "B[C]", "input_mean[C]", "input_var[C]"]);
 
-const INSTANCE_NORMALIZATION: OpDef = OpDef {
-    domain: "",
-    name: "InstanceNormalization",
-    since: 1,
-    inputs: &[req("input", "T"), req("scale", "T"), req("B", "T")],
-    outputs: &[req("output", "T")],
-    attributes: &[attr("consumed_inputs", Optional(AttrKind::Ints)), attr("epsilon", Float(1e-05))],
-    types: &[("T", FLOATS_F16)],
-    shapes: &["input[_, C, ..]", "scale[C]", "B[C]"],
-    lower: instance_normalization,
-    doc: "normalization over the spatial axes of each channel",
-};
+const INSTANCE_NORMALIZATION: OpDef = op("InstanceNormalization", 1, instance_normalization)
+    .inputs(&[req("input", "T"), req("scale", "T"), req("B", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[attr("consumed_inputs", Optional(AttrKind::Ints)), attr("epsilon", Float(1e-05))])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(&["input[_, C, ..]", "scale[C]", "B[C]"])
+    .doc("normalization over the spatial axes of each channel");
 
 const INSTANCE_NORMALIZATION_6: OpDef =
-    OpDef { since: 6, attributes: &[attr("epsilon", Float(1e-05))], ..INSTANCE_NORMALIZATION };
+    INSTANCE_NORMALIZATION.since(6).attributes(&[attr("epsilon", Float(1e-05))]);
 
-const LAYER_NORMALIZATION: OpDef = OpDef {
-    domain: "",
-    name: "LayerNormalization",
-    since: 17,
-    inputs: &[req("X", "T"), req("Scale", "T"), opt("B", "T")],
-    outputs: &[req("Y", "T"), opt("Mean", "U"), opt("InvStdDev", "U")],
-    attributes: &[attr("axis", Int(-1)), attr("epsilon", Float(1e-05)), attr("stash_type", Int(1))],
-    types: &[("T", FLOATS), ("U", &[F32, BF16])],
-    shapes: &["X[..axis, _, ..]", "broadcast(Scale -> X)", "broadcast(B -> X)"],
-    lower: layer_normalization,
-    doc: "normalization over the trailing axes",
-};
+const LAYER_NORMALIZATION: OpDef = op("LayerNormalization", 17, layer_normalization)
+    .inputs(&[req("X", "T"), req("Scale", "T"), opt("B", "T")])
+    .outputs(&[req("Y", "T"), opt("Mean", "U"), opt("InvStdDev", "U")])
+    .attributes(&[attr("axis", Int(-1)), attr("epsilon", Float(1e-05)), attr("stash_type", Int(1))])
+    .types(&[("T", FLOATS), ("U", &[F32, BF16])])
+    .shapes(&["X[..axis, _, ..]", "broadcast(Scale -> X)", "broadcast(B -> X)"])
+    .doc("normalization over the trailing axes");
 
-const GROUP_NORMALIZATION: OpDef = OpDef {
-    domain: "",
-    name: "GroupNormalization",
-    since: 18,
-    inputs: &[req("X", "T"), req("scale", "T"), req("bias", "T")],
-    outputs: &[req("Y", "T")],
-    attributes: &[attr("epsilon", Float(1e-05)), attr("num_groups", Required(AttrKind::Int))],
-    types: &[("T", FLOATS)],
-    shapes: &["X[_, C, ..]", "C % num_groups = 0", "scale[num_groups]", "bias[num_groups]"],
-    lower: group_normalization,
-    doc: "normalization over groups of channels",
-};
+const GROUP_NORMALIZATION: OpDef = op("GroupNormalization", 18, group_normalization)
+    .inputs(&[req("X", "T"), req("scale", "T"), req("bias", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[attr("epsilon", Float(1e-05)), attr("num_groups", Required(AttrKind::Int))])
+    .types(&[("T", FLOATS)])
+    .shapes(&["X[_, C, ..]", "C % num_groups = 0", "scale[num_groups]", "bias[num_groups]"])
+    .doc("normalization over groups of channels");
 
-const RMS_NORMALIZATION: OpDef = OpDef {
-    domain: "",
-    name: "RMSNormalization",
-    since: 23,
-    inputs: &[req("X", "T"), req("scale", "V")],
-    outputs: &[req("Y", "V")],
-    attributes: &[attr("axis", Int(-1)), attr("epsilon", Float(1e-05)), attr("stash_type", Int(1))],
-    types: &[("T", FLOATS), ("V", FLOATS)],
-    shapes: &["X[..axis, _, ..]", "broadcast(scale -> X)"],
-    lower: rms_normalization,
-    doc: "division by the root mean square over the trailing axes",
-};
+const RMS_NORMALIZATION: OpDef = op("RMSNormalization", 23, rms_normalization)
+    .inputs(&[req("X", "T"), req("scale", "V")])
+    .outputs(&[req("Y", "V")])
+    .attributes(&[attr("axis", Int(-1)), attr("epsilon", Float(1e-05)), attr("stash_type", Int(1))])
+    .types(&[("T", FLOATS), ("V", FLOATS)])
+    .shapes(&["X[..axis, _, ..]", "broadcast(scale -> X)"])
+    .doc("division by the root mean square over the trailing axes");
 
-const MEAN_VARIANCE_NORMALIZATION: OpDef = OpDef {
-    domain: "",
-    name: "MeanVarianceNormalization",
-    since: 9,
-    inputs: &[req("X", "T")],
-    outputs: &[req("Y", "T")],
-    attributes: &[attr("axes", Ints(&[0, 2, 3]))],
-    types: &[("T", FLOATS_F16)],
-    shapes: ANY,
-    lower: mean_variance_normalization,
-    doc: "(x - mean) / standard deviation",
-};
+const MEAN_VARIANCE_NORMALIZATION: OpDef = op("MeanVarianceNormalization", 9, mean_variance_normalization)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[attr("axes", Ints(&[0, 2, 3]))])
+    .types(&[("T", FLOATS_F16)])
+    .doc("(x - mean) / standard deviation");
 
-const LP_NORMALIZATION: OpDef = OpDef {
-    domain: "",
-    name: "LpNormalization",
-    since: 1,
-    inputs: &[req("input", "T")],
-    outputs: &[req("output", "T")],
-    attributes: &[attr("axis", Int(-1)), attr("p", Int(2))],
-    types: &[("T", FLOATS_F16)],
-    shapes: ANY,
-    lower: lp_normalization,
-    doc: "division by the Lp norm along an axis",
-};
+const LP_NORMALIZATION: OpDef = op("LpNormalization", 1, lp_normalization)
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[attr("axis", Int(-1)), attr("p", Int(2))])
+    .types(&[("T", FLOATS_F16)])
+    .doc("division by the Lp norm along an axis");
 
-const LRN: OpDef = OpDef {
-    domain: "",
-    name: "LRN",
-    since: 1,
-    inputs: &[req("X", "T")],
-    outputs: &[req("Y", "T")],
-    attributes: &[
+const LRN: OpDef = op("LRN", 1, lrn)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[
         attr("alpha", Float(0.0001)),
         attr("beta", Float(0.75)),
         attr("bias", Float(1.0)),
         attr("size", Required(AttrKind::Int)),
-    ],
-    types: &[("T", FLOATS_F16)],
-    shapes: &["X[_, _, ..]"],
-    lower: lrn,
-    doc: "local response normalization across channels",
-};
+    ])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(&["X[_, _, ..]"])
+    .doc("local response normalization across channels");
 
 fn malformed<T>(message: String) -> Result<T> {
     Err(Error::malformed(Stage::Infer, message))

@@ -21,19 +21,22 @@ const fn make_row(since: u32, types: Types) -> OpDef {
     const OUTPUT: &[Param] = &[req("output", "O").of(OPTIONALS)];
     const ATTRIBUTES: &[AttrDef] = &[optional("type", Type)];
     let doc = "An optional with an element, or without one";
-    row("Optional", since, INPUT, OUTPUT, ATTRIBUTES, types, ANY, make, doc)
+    op("Optional", since, make).inputs(INPUT).outputs(OUTPUT).attributes(ATTRIBUTES).types(types).doc(doc)
 }
 
 const fn has_row(since: u32, inputs: &'static [Param], types: Types) -> OpDef {
-    row("OptionalHasElement", since, inputs, HAS, &[], types, ANY, has_element, "Whether there is an element")
+    op("OptionalHasElement", since, has_element)
+        .inputs(inputs)
+        .outputs(HAS)
+        .types(types)
+        .doc("Whether there is an element")
 }
 
 const fn get_row(since: u32, inputs: &'static [Param], types: Types) -> OpDef {
     let doc = "The element of an optional, or the value itself";
-    row("OptionalGetElement", since, inputs, ELEMENT, &[], types, ANY, element, doc)
+    op("OptionalGetElement", since, element).inputs(inputs).outputs(ELEMENT).types(types).doc(doc)
 }
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
     make_row(15, &[("V", ALL), ("O", ALL)]),
     make_row(28, &[("V", ALL_28), ("O", ALL_28)]),

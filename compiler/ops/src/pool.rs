@@ -5,7 +5,7 @@ use super::spatial::{
     Geometry, channels_first, channels_last, checked_extents, geometry, lowest, spatial_dims,
 };
 use super::types::*;
-use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
+use super::{AttrKind, NodeCx, OpDef, attr, op, opt, req};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{BF16, F16, F32, F64, I8, U8};
@@ -17,220 +17,161 @@ pub const ROWS: &[OpDef] = &[
     MAX_POOL,
     MAX_POOL_8,
     MAX_POOL_10,
-    OpDef { since: 11, ..MAX_POOL_10 },
+    MAX_POOL_10.since(11),
     MAX_POOL_12,
-    OpDef { since: 22, types: &[("T", &[F32, F64, F16, BF16, I8, U8]), ("I", I64S)], ..MAX_POOL_12 },
+    MAX_POOL_12.since(22).types(&[("T", &[F32, F64, F16, BF16, I8, U8]), ("I", I64S)]),
     AVERAGE_POOL,
     AVERAGE_POOL_7,
     AVERAGE_POOL_10,
-    OpDef { since: 11, ..AVERAGE_POOL_10 },
+    AVERAGE_POOL_10.since(11),
     AVERAGE_POOL_19,
-    OpDef { since: 22, types: &[("T", FLOATS)], ..AVERAGE_POOL_19 },
+    AVERAGE_POOL_19.since(22).types(&[("T", FLOATS)]),
     LP_POOL,
     LP_POOL_2,
-    OpDef { since: 11, ..LP_POOL_2 },
+    LP_POOL_2.since(11),
     LP_POOL_18,
-    OpDef { since: 22, types: &[("T", FLOATS)], ..LP_POOL_18 },
+    LP_POOL_18.since(22).types(&[("T", FLOATS)]),
     GLOBAL_AVERAGE_POOL,
-    OpDef { since: 22, types: &[("T", FLOATS)], ..GLOBAL_AVERAGE_POOL },
+    GLOBAL_AVERAGE_POOL.since(22).types(&[("T", FLOATS)]),
     GLOBAL_MAX_POOL,
-    OpDef { since: 22, types: &[("T", FLOATS)], ..GLOBAL_MAX_POOL },
+    GLOBAL_MAX_POOL.since(22).types(&[("T", FLOATS)]),
     GLOBAL_LP_POOL,
     GLOBAL_LP_POOL_2,
-    OpDef { since: 22, types: &[("T", FLOATS)], ..GLOBAL_LP_POOL_2 },
+    GLOBAL_LP_POOL_2.since(22).types(&[("T", FLOATS)]),
 ];
 
-const MAX_POOL: OpDef = OpDef {
-    domain: "",
-    name: "MaxPool",
-    since: 1,
-    inputs: &[req("X", "T")],
-    outputs: &[req("Y", "T")],
-    attributes: &[
+const MAX_POOL: OpDef = op("MaxPool", 1, max_pool)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[
         attr("auto_pad", Str("NOTSET")),
         attr("kernel_shape", Required(AttrKind::Ints)),
         attr("pads", Optional(AttrKind::Ints)),
         attr("strides", Optional(AttrKind::Ints)),
-    ],
-    types: &[("T", FLOATS_F16)],
-    shapes: &["X[_, _, D..]", "len(kernel_shape) = len(D)"],
-    lower: max_pool,
-    doc: "maximum over sliding windows, and where it is",
-};
+    ])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(&["X[_, _, D..]", "len(kernel_shape) = len(D)"])
+    .doc("maximum over sliding windows, and where it is");
 
-const MAX_POOL_8: OpDef = OpDef {
-    since: 8,
-    outputs: &[req("Y", "T"), opt("Indices", "I")],
-    attributes: &[
+const MAX_POOL_8: OpDef = MAX_POOL
+    .since(8)
+    .outputs(&[req("Y", "T"), opt("Indices", "I")])
+    .attributes(&[
         attr("auto_pad", Str("NOTSET")),
         attr("kernel_shape", Required(AttrKind::Ints)),
         attr("pads", Optional(AttrKind::Ints)),
         attr("storage_order", Int(0)),
         attr("strides", Optional(AttrKind::Ints)),
-    ],
-    types: &[("T", FLOATS_F16), ("I", I64S)],
-    ..MAX_POOL
-};
+    ])
+    .types(&[("T", FLOATS_F16), ("I", I64S)]);
 
-const MAX_POOL_10: OpDef = OpDef {
-    since: 10,
-    attributes: &[
-        attr("auto_pad", Str("NOTSET")),
-        attr("ceil_mode", Int(0)),
-        attr("dilations", Optional(AttrKind::Ints)),
-        attr("kernel_shape", Required(AttrKind::Ints)),
-        attr("pads", Optional(AttrKind::Ints)),
-        attr("storage_order", Int(0)),
-        attr("strides", Optional(AttrKind::Ints)),
-    ],
-    ..MAX_POOL_8
-};
+const MAX_POOL_10: OpDef = MAX_POOL_8.since(10).attributes(&[
+    attr("auto_pad", Str("NOTSET")),
+    attr("ceil_mode", Int(0)),
+    attr("dilations", Optional(AttrKind::Ints)),
+    attr("kernel_shape", Required(AttrKind::Ints)),
+    attr("pads", Optional(AttrKind::Ints)),
+    attr("storage_order", Int(0)),
+    attr("strides", Optional(AttrKind::Ints)),
+]);
 
-const MAX_POOL_12: OpDef =
-    OpDef { since: 12, types: &[("T", &[F32, F64, F16, I8, U8]), ("I", I64S)], ..MAX_POOL_10 };
+const MAX_POOL_12: OpDef = MAX_POOL_10.since(12).types(&[("T", &[F32, F64, F16, I8, U8]), ("I", I64S)]);
 
-const AVERAGE_POOL: OpDef = OpDef {
-    domain: "",
-    name: "AveragePool",
-    since: 1,
-    inputs: &[req("X", "T")],
-    outputs: &[req("Y", "T")],
-    attributes: &[
+const AVERAGE_POOL: OpDef = op("AveragePool", 1, average_pool)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[
         attr("auto_pad", Str("NOTSET")),
         attr("kernel_shape", Required(AttrKind::Ints)),
         attr("pads", Optional(AttrKind::Ints)),
         attr("strides", Optional(AttrKind::Ints)),
-    ],
-    types: &[("T", FLOATS_F16)],
-    shapes: &["X[_, _, D..]", "len(kernel_shape) = len(D)"],
-    lower: average_pool,
-    doc: "mean over sliding windows",
-};
+    ])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(&["X[_, _, D..]", "len(kernel_shape) = len(D)"])
+    .doc("mean over sliding windows");
 
-const AVERAGE_POOL_7: OpDef = OpDef {
-    since: 7,
-    attributes: &[
-        attr("auto_pad", Str("NOTSET")),
-        attr("count_include_pad", Int(0)),
-        attr("kernel_shape", Required(AttrKind::Ints)),
-        attr("pads", Optional(AttrKind::Ints)),
-        attr("strides", Optional(AttrKind::Ints)),
-    ],
-    ..AVERAGE_POOL
-};
+const AVERAGE_POOL_7: OpDef = AVERAGE_POOL.since(7).attributes(&[
+    attr("auto_pad", Str("NOTSET")),
+    attr("count_include_pad", Int(0)),
+    attr("kernel_shape", Required(AttrKind::Ints)),
+    attr("pads", Optional(AttrKind::Ints)),
+    attr("strides", Optional(AttrKind::Ints)),
+]);
 
-const AVERAGE_POOL_10: OpDef = OpDef {
-    since: 10,
-    attributes: &[
-        attr("auto_pad", Str("NOTSET")),
-        attr("ceil_mode", Int(0)),
-        attr("count_include_pad", Int(0)),
-        attr("kernel_shape", Required(AttrKind::Ints)),
-        attr("pads", Optional(AttrKind::Ints)),
-        attr("strides", Optional(AttrKind::Ints)),
-    ],
-    ..AVERAGE_POOL_7
-};
+const AVERAGE_POOL_10: OpDef = AVERAGE_POOL_7.since(10).attributes(&[
+    attr("auto_pad", Str("NOTSET")),
+    attr("ceil_mode", Int(0)),
+    attr("count_include_pad", Int(0)),
+    attr("kernel_shape", Required(AttrKind::Ints)),
+    attr("pads", Optional(AttrKind::Ints)),
+    attr("strides", Optional(AttrKind::Ints)),
+]);
 
-const AVERAGE_POOL_19: OpDef = OpDef {
-    since: 19,
-    attributes: &[
-        attr("auto_pad", Str("NOTSET")),
-        attr("ceil_mode", Int(0)),
-        attr("count_include_pad", Int(0)),
-        attr("dilations", Optional(AttrKind::Ints)),
-        attr("kernel_shape", Required(AttrKind::Ints)),
-        attr("pads", Optional(AttrKind::Ints)),
-        attr("strides", Optional(AttrKind::Ints)),
-    ],
-    ..AVERAGE_POOL_10
-};
+const AVERAGE_POOL_19: OpDef = AVERAGE_POOL_10.since(19).attributes(&[
+    attr("auto_pad", Str("NOTSET")),
+    attr("ceil_mode", Int(0)),
+    attr("count_include_pad", Int(0)),
+    attr("dilations", Optional(AttrKind::Ints)),
+    attr("kernel_shape", Required(AttrKind::Ints)),
+    attr("pads", Optional(AttrKind::Ints)),
+    attr("strides", Optional(AttrKind::Ints)),
+]);
 
-const LP_POOL: OpDef = OpDef {
-    domain: "",
-    name: "LpPool",
-    since: 1,
-    inputs: &[req("X", "T")],
-    outputs: &[req("Y", "T")],
-    attributes: &[
+const LP_POOL: OpDef = op("LpPool", 1, lp_pool)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[
         attr("auto_pad", Str("NOTSET")),
         attr("kernel_shape", Optional(AttrKind::Ints)),
         attr("p", Float(2.0)),
         attr("pads", Optional(AttrKind::Ints)),
         attr("strides", Optional(AttrKind::Ints)),
-    ],
-    types: &[("T", FLOATS_F16)],
-    shapes: &["X[_, _, D..]", "len(kernel_shape) = len(D)"],
-    lower: lp_pool,
-    doc: "Lp norm over sliding windows",
-};
+    ])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(&["X[_, _, D..]", "len(kernel_shape) = len(D)"])
+    .doc("Lp norm over sliding windows");
 
-const LP_POOL_2: OpDef = OpDef {
-    since: 2,
-    attributes: &[
-        attr("auto_pad", Str("NOTSET")),
-        attr("kernel_shape", Required(AttrKind::Ints)),
-        attr("p", Int(2)),
-        attr("pads", Optional(AttrKind::Ints)),
-        attr("strides", Optional(AttrKind::Ints)),
-    ],
-    ..LP_POOL
-};
+const LP_POOL_2: OpDef = LP_POOL.since(2).attributes(&[
+    attr("auto_pad", Str("NOTSET")),
+    attr("kernel_shape", Required(AttrKind::Ints)),
+    attr("p", Int(2)),
+    attr("pads", Optional(AttrKind::Ints)),
+    attr("strides", Optional(AttrKind::Ints)),
+]);
 
-const LP_POOL_18: OpDef = OpDef {
-    since: 18,
-    attributes: &[
-        attr("auto_pad", Str("NOTSET")),
-        attr("ceil_mode", Int(0)),
-        attr("dilations", Optional(AttrKind::Ints)),
-        attr("kernel_shape", Required(AttrKind::Ints)),
-        attr("p", Int(2)),
-        attr("pads", Optional(AttrKind::Ints)),
-        attr("strides", Optional(AttrKind::Ints)),
-    ],
-    ..LP_POOL_2
-};
+const LP_POOL_18: OpDef = LP_POOL_2.since(18).attributes(&[
+    attr("auto_pad", Str("NOTSET")),
+    attr("ceil_mode", Int(0)),
+    attr("dilations", Optional(AttrKind::Ints)),
+    attr("kernel_shape", Required(AttrKind::Ints)),
+    attr("p", Int(2)),
+    attr("pads", Optional(AttrKind::Ints)),
+    attr("strides", Optional(AttrKind::Ints)),
+]);
 
-const GLOBAL_AVERAGE_POOL: OpDef = OpDef {
-    domain: "",
-    name: "GlobalAveragePool",
-    since: 1,
-    inputs: &[req("X", "T")],
-    outputs: &[req("Y", "T")],
-    attributes: &[],
-    types: &[("T", FLOATS_F16)],
-    shapes: &["X[_, _, ..]"],
-    lower: global_average_pool,
-    doc: "mean over the spatial axes",
-};
+const GLOBAL_AVERAGE_POOL: OpDef = op("GlobalAveragePool", 1, global_average_pool)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(&["X[_, _, ..]"])
+    .doc("mean over the spatial axes");
 
-const GLOBAL_MAX_POOL: OpDef = OpDef {
-    domain: "",
-    name: "GlobalMaxPool",
-    since: 1,
-    inputs: &[req("X", "T")],
-    outputs: &[req("Y", "T")],
-    attributes: &[],
-    types: &[("T", FLOATS_F16)],
-    shapes: &["X[_, _, ..]"],
-    lower: global_max_pool,
-    doc: "maximum over the spatial axes",
-};
+const GLOBAL_MAX_POOL: OpDef = op("GlobalMaxPool", 1, global_max_pool)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(&["X[_, _, ..]"])
+    .doc("maximum over the spatial axes");
 
-const GLOBAL_LP_POOL: OpDef = OpDef {
-    domain: "",
-    name: "GlobalLpPool",
-    since: 1,
-    inputs: &[req("X", "T")],
-    outputs: &[req("Y", "T")],
-    attributes: &[attr("p", Float(2.0))],
-    types: &[("T", FLOATS_F16)],
-    shapes: &["X[_, _, ..]"],
-    lower: global_lp_pool,
-    doc: "Lp norm over the spatial axes",
-};
+const GLOBAL_LP_POOL: OpDef = op("GlobalLpPool", 1, global_lp_pool)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[attr("p", Float(2.0))])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(&["X[_, _, ..]"])
+    .doc("Lp norm over the spatial axes");
 
-const GLOBAL_LP_POOL_2: OpDef = OpDef { since: 2, attributes: &[attr("p", Int(2))], ..GLOBAL_LP_POOL };
+const GLOBAL_LP_POOL_2: OpDef = GLOBAL_LP_POOL.since(2).attributes(&[attr("p", Int(2))]);
 
 fn malformed<T>(message: String) -> Result<T> {
     Err(Error::malformed(Stage::Infer, message))

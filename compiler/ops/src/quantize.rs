@@ -2,11 +2,10 @@
 //! i32 contractions.
 
 use super::AttrDefault::Int;
-use super::agreement::ANY;
 use super::conv::{self, convolve, plan};
 use super::matmul::product;
 use super::spatial::channels_first;
-use super::{NodeCx, OpDef, attr, normalize_axis, opt, req};
+use super::{NodeCx, OpDef, attr, normalize_axis, op, opt, req};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{
@@ -37,9 +36,9 @@ pub const ROWS: &[OpDef] = &[
     MAT_MUL_INTEGER,
     CONV_INTEGER,
     QLINEAR_MAT_MUL,
-    OpDef {
-        since: 21,
-        inputs: &[
+    QLINEAR_MAT_MUL
+        .since(21)
+        .inputs(&[
             req("a", "T1"),
             req("a_scale", "TS"),
             req("a_zero_point", "T1"),
@@ -48,259 +47,187 @@ pub const ROWS: &[OpDef] = &[
             req("b_zero_point", "T2"),
             req("y_scale", "TS"),
             req("y_zero_point", "T3"),
-        ],
-        types: &[
+        ])
+        .types(&[
             ("TS", &[F32, F16, BF16]),
             ("T1", &[I8, U8, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ]),
             ("T2", &[I8, U8, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ]),
             ("T3", &[I8, U8, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ]),
-        ],
-        ..QLINEAR_MAT_MUL
-    },
+        ]),
     QLINEAR_CONV,
 ];
 
-const DEQUANTIZE_LINEAR: OpDef = OpDef {
-    domain: "",
-    name: "DequantizeLinear",
-    since: 10,
-    inputs: &[req("x", "T"), req("x_scale", "tensor(float)"), opt("x_zero_point", "T")],
-    outputs: &[req("y", "tensor(float)")],
-    attributes: &[],
-    types: &[("T", &[I8, I32, U8])],
-    shapes: &["count(x_scale) = 1", "count(x_zero_point) = 1"],
-    lower: dequantize_linear,
-    doc: "(x - zero_point) * scale",
-};
+const DEQUANTIZE_LINEAR: OpDef = op("DequantizeLinear", 10, dequantize_linear)
+    .inputs(&[req("x", "T"), req("x_scale", "tensor(float)"), opt("x_zero_point", "T")])
+    .outputs(&[req("y", "tensor(float)")])
+    .types(&[("T", &[I8, I32, U8])])
+    .shapes(&["count(x_scale) = 1", "count(x_zero_point) = 1"])
+    .doc("(x - zero_point) * scale");
 
-const DEQUANTIZE_LINEAR_13: OpDef = OpDef {
-    since: 13,
-    shapes: &["x[..axis, N, ..] | [..]", "x_scale[] | [N|1]", "x_zero_point[] | [N|1]"],
-    attributes: &[attr("axis", Int(1))],
-    ..DEQUANTIZE_LINEAR
-};
+const DEQUANTIZE_LINEAR_13: OpDef = DEQUANTIZE_LINEAR
+    .since(13)
+    .attributes(&[attr("axis", Int(1))])
+    .shapes(&["x[..axis, N, ..] | [..]", "x_scale[] | [N|1]", "x_zero_point[] | [N|1]"]);
 
-const DEQUANTIZE_LINEAR_19: OpDef = OpDef {
-    since: 19,
-    inputs: &[req("x", "T1"), req("x_scale", "T2"), opt("x_zero_point", "T1")],
-    outputs: &[req("y", "T2")],
-    types: &[("T1", &[I8, I32, U8, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ]), ("T2", &[F32, F16, BF16])],
-    ..DEQUANTIZE_LINEAR_13
-};
+const DEQUANTIZE_LINEAR_19: OpDef = DEQUANTIZE_LINEAR_13
+    .since(19)
+    .inputs(&[req("x", "T1"), req("x_scale", "T2"), opt("x_zero_point", "T1")])
+    .outputs(&[req("y", "T2")])
+    .types(&[("T1", &[I8, I32, U8, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ]), ("T2", &[F32, F16, BF16])]);
 
-const DEQUANTIZE_LINEAR_21: OpDef = OpDef {
-    since: 21,
-    shapes: &[
+const DEQUANTIZE_LINEAR_21: OpDef = DEQUANTIZE_LINEAR_19
+    .since(21)
+    .attributes(&[attr("axis", Int(1)), attr("block_size", Int(0))])
+    .types(&[
+        ("T1", &[I8, I16, I32, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, I4, U4]),
+        ("T2", &[F32, F16, BF16]),
+    ])
+    .shapes(&[
         "if block_size = 0: x[..axis, N, ..] | [..]",
         "if block_size = 0: x_scale[] | [N|1]",
         "if block_size = 0: x_zero_point[] | [N|1]",
         "if block_size != 0: x[A..axis, N, D..]",
         "if block_size != 0: x_scale[A..axis, ceil(N / block_size), D..]",
         "if block_size != 0: x_zero_point[A..axis, ceil(N / block_size), D..]",
-    ],
-    attributes: &[attr("axis", Int(1)), attr("block_size", Int(0))],
-    types: &[
-        ("T1", &[I8, I16, I32, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, I4, U4]),
-        ("T2", &[F32, F16, BF16]),
-    ],
-    ..DEQUANTIZE_LINEAR_19
-};
+    ]);
 
-const DEQUANTIZE_LINEAR_23: OpDef = OpDef {
-    since: 23,
-    outputs: &[req("y", "T3")],
-    attributes: &[attr("axis", Int(1)), attr("block_size", Int(0)), attr("output_dtype", Int(0))],
-    types: &[
+const DEQUANTIZE_LINEAR_23: OpDef = DEQUANTIZE_LINEAR_21
+    .since(23)
+    .outputs(&[req("y", "T3")])
+    .attributes(&[attr("axis", Int(1)), attr("block_size", Int(0)), attr("output_dtype", Int(0))])
+    .types(&[
         ("T1", &[I8, I16, I32, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1, I4, U4]),
         ("T2", &[F32, F16, BF16]),
         ("T3", &[F32, F16, BF16]),
-    ],
-    ..DEQUANTIZE_LINEAR_21
-};
+    ]);
 
-const DEQUANTIZE_LINEAR_24: OpDef = OpDef {
-    since: 24,
-    types: &[
-        ("T1", &[I8, I16, I32, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1, I4, U4]),
-        ("T2", &[F32, F16, BF16, F8E8M0]),
-        ("T3", &[F32, F16, BF16]),
-    ],
-    ..DEQUANTIZE_LINEAR_23
-};
+const DEQUANTIZE_LINEAR_24: OpDef = DEQUANTIZE_LINEAR_23.since(24).types(&[
+    ("T1", &[I8, I16, I32, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1, I4, U4]),
+    ("T2", &[F32, F16, BF16, F8E8M0]),
+    ("T3", &[F32, F16, BF16]),
+]);
 
-const DEQUANTIZE_LINEAR_25: OpDef = OpDef {
-    since: 25,
-    types: &[
-        ("T1", &[I8, I16, I32, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1, I4, U4, I2, U2]),
-        ("T2", &[F32, F16, BF16, F8E8M0]),
-        ("T3", &[F32, F16, BF16]),
-    ],
-    ..DEQUANTIZE_LINEAR_24
-};
+const DEQUANTIZE_LINEAR_25: OpDef = DEQUANTIZE_LINEAR_24.since(25).types(&[
+    ("T1", &[I8, I16, I32, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1, I4, U4, I2, U2]),
+    ("T2", &[F32, F16, BF16, F8E8M0]),
+    ("T3", &[F32, F16, BF16]),
+]);
 
-const DEQUANTIZE_LINEAR_28: OpDef = OpDef {
-    since: 28,
-    types: &[
-        (
-            "T1",
-            &[
-                I8, I16, I32, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1, I4, U4, I2, U2,
-                F6E2M3, F6E3M2,
-            ],
-        ),
-        ("T2", &[F32, F16, BF16, F8E8M0]),
-        ("T3", &[F32, F16, BF16]),
-    ],
-    ..DEQUANTIZE_LINEAR_25
-};
+const DEQUANTIZE_LINEAR_28: OpDef = DEQUANTIZE_LINEAR_25.since(28).types(&[
+    (
+        "T1",
+        &[
+            I8, I16, I32, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1, I4, U4, I2, U2, F6E2M3,
+            F6E3M2,
+        ],
+    ),
+    ("T2", &[F32, F16, BF16, F8E8M0]),
+    ("T3", &[F32, F16, BF16]),
+]);
 
-const QUANTIZE_LINEAR: OpDef = OpDef {
-    domain: "",
-    name: "QuantizeLinear",
-    since: 10,
-    inputs: &[req("x", "T1"), req("y_scale", "tensor(float)"), opt("y_zero_point", "T2")],
-    outputs: &[req("y", "T2")],
-    attributes: &[],
-    types: &[("T1", &[F32, I32]), ("T2", &[I8, U8])],
-    shapes: &["count(y_scale) = 1", "count(y_zero_point) = 1"],
-    lower: quantize_linear,
-    doc: "saturate(round(x / scale) + zero_point)",
-};
+const QUANTIZE_LINEAR: OpDef = op("QuantizeLinear", 10, quantize_linear)
+    .inputs(&[req("x", "T1"), req("y_scale", "tensor(float)"), opt("y_zero_point", "T2")])
+    .outputs(&[req("y", "T2")])
+    .types(&[("T1", &[F32, I32]), ("T2", &[I8, U8])])
+    .shapes(&["count(y_scale) = 1", "count(y_zero_point) = 1"])
+    .doc("saturate(round(x / scale) + zero_point)");
 
-const QUANTIZE_LINEAR_13: OpDef = OpDef {
-    since: 13,
-    shapes: &["x[..axis, N, ..] | [..]", "y_scale[] | [N|1]", "y_zero_point[] | [N|1]"],
-    attributes: &[attr("axis", Int(1))],
-    ..QUANTIZE_LINEAR
-};
+const QUANTIZE_LINEAR_13: OpDef = QUANTIZE_LINEAR.since(13).attributes(&[attr("axis", Int(1))]).shapes(&[
+    "x[..axis, N, ..] | [..]",
+    "y_scale[] | [N|1]",
+    "y_zero_point[] | [N|1]",
+]);
 
-const QUANTIZE_LINEAR_19: OpDef = OpDef {
-    since: 19,
-    inputs: &[req("x", "T1"), req("y_scale", "T1"), opt("y_zero_point", "T2")],
-    attributes: &[attr("axis", Int(1)), attr("saturate", Int(1))],
-    types: &[("T1", &[F32, F16, BF16, I32]), ("T2", &[I8, U8, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ])],
-    ..QUANTIZE_LINEAR_13
-};
+const QUANTIZE_LINEAR_19: OpDef = QUANTIZE_LINEAR_13
+    .since(19)
+    .inputs(&[req("x", "T1"), req("y_scale", "T1"), opt("y_zero_point", "T2")])
+    .attributes(&[attr("axis", Int(1)), attr("saturate", Int(1))])
+    .types(&[("T1", &[F32, F16, BF16, I32]), ("T2", &[I8, U8, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ])]);
 
-const QUANTIZE_LINEAR_21: OpDef = OpDef {
-    since: 21,
-    shapes: &[
+const QUANTIZE_LINEAR_21: OpDef = QUANTIZE_LINEAR_19
+    .since(21)
+    .attributes(&[
+        attr("axis", Int(1)),
+        attr("block_size", Int(0)),
+        attr("output_dtype", Int(0)),
+        attr("saturate", Int(1)),
+    ])
+    .types(&[
+        ("T1", &[F32, F16, BF16, I32]),
+        ("T2", &[I8, I16, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, I4, U4]),
+    ])
+    .shapes(&[
         "if block_size = 0: x[..axis, N, ..] | [..]",
         "if block_size = 0: y_scale[] | [N|1]",
         "if block_size = 0: y_zero_point[] | [N|1]",
         "if block_size != 0: x[A..axis, N, D..]",
         "if block_size != 0: y_scale[A..axis, ceil(N / block_size), D..]",
         "if block_size != 0: y_zero_point[A..axis, ceil(N / block_size), D..]",
-    ],
-    attributes: &[
-        attr("axis", Int(1)),
-        attr("block_size", Int(0)),
-        attr("output_dtype", Int(0)),
-        attr("saturate", Int(1)),
-    ],
-    types: &[
-        ("T1", &[F32, F16, BF16, I32]),
-        ("T2", &[I8, I16, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, I4, U4]),
-    ],
-    ..QUANTIZE_LINEAR_19
-};
+    ]);
 
-const QUANTIZE_LINEAR_23: OpDef = OpDef {
-    since: 23,
-    inputs: &[req("x", "T1"), req("y_scale", "T2"), opt("y_zero_point", "T3")],
-    outputs: &[req("y", "T3")],
-    attributes: &[
+const QUANTIZE_LINEAR_23: OpDef = QUANTIZE_LINEAR_21
+    .since(23)
+    .inputs(&[req("x", "T1"), req("y_scale", "T2"), opt("y_zero_point", "T3")])
+    .outputs(&[req("y", "T3")])
+    .attributes(&[
         attr("axis", Int(1)),
         attr("block_size", Int(0)),
         attr("output_dtype", Int(0)),
         attr("precision", Int(0)),
         attr("saturate", Int(1)),
-    ],
-    types: &[
+    ])
+    .types(&[
         ("T1", &[F32, F16, BF16, I32]),
         ("T2", &[F32, F16, BF16, I32]),
         ("T3", &[I8, I16, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1, I4, U4]),
-    ],
-    ..QUANTIZE_LINEAR_21
-};
+    ]);
 
-const QUANTIZE_LINEAR_24: OpDef = OpDef {
-    since: 24,
-    types: &[
-        ("T1", &[F32, F16, BF16, I32]),
-        ("T2", &[F32, F16, BF16, I32, F8E8M0]),
-        ("T3", &[I8, I16, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1, I4, U4]),
-    ],
-    ..QUANTIZE_LINEAR_23
-};
+const QUANTIZE_LINEAR_24: OpDef = QUANTIZE_LINEAR_23.since(24).types(&[
+    ("T1", &[F32, F16, BF16, I32]),
+    ("T2", &[F32, F16, BF16, I32, F8E8M0]),
+    ("T3", &[I8, I16, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1, I4, U4]),
+]);
 
-const QUANTIZE_LINEAR_25: OpDef = OpDef {
-    since: 25,
-    types: &[
-        ("T1", &[F32, F16, BF16, I32]),
-        ("T2", &[F32, F16, BF16, I32, F8E8M0]),
-        ("T3", &[I8, I16, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1, I4, U4, I2, U2]),
-    ],
-    ..QUANTIZE_LINEAR_24
-};
+const QUANTIZE_LINEAR_25: OpDef = QUANTIZE_LINEAR_24.since(25).types(&[
+    ("T1", &[F32, F16, BF16, I32]),
+    ("T2", &[F32, F16, BF16, I32, F8E8M0]),
+    ("T3", &[I8, I16, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1, I4, U4, I2, U2]),
+]);
 
-const QUANTIZE_LINEAR_28: OpDef = OpDef {
-    since: 28,
-    types: &[
-        ("T1", &[F32, F16, BF16, I32]),
-        ("T2", &[F32, F16, BF16, I32, F8E8M0]),
-        (
-            "T3",
-            &[
-                I8, I16, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1, I4, U4, I2, U2, F6E2M3,
-                F6E3M2,
-            ],
-        ),
-    ],
-    ..QUANTIZE_LINEAR_25
-};
+const QUANTIZE_LINEAR_28: OpDef = QUANTIZE_LINEAR_25.since(28).types(&[
+    ("T1", &[F32, F16, BF16, I32]),
+    ("T2", &[F32, F16, BF16, I32, F8E8M0]),
+    (
+        "T3",
+        &[I8, I16, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1, I4, U4, I2, U2, F6E2M3, F6E3M2],
+    ),
+]);
 
-const DYNAMIC_QUANTIZE_LINEAR: OpDef = OpDef {
-    domain: "",
-    name: "DynamicQuantizeLinear",
-    since: 11,
-    inputs: &[req("x", "T1")],
-    outputs: &[req("y", "T2"), req("y_scale", "tensor(float)"), req("y_zero_point", "T2")],
-    attributes: &[],
-    types: &[("T1", &[F32]), ("T2", &[U8])],
-    shapes: ANY,
-    lower: dynamic_quantize_linear,
-    doc: "8-bit quantization with scale and zero point from the data",
-};
+const DYNAMIC_QUANTIZE_LINEAR: OpDef = op("DynamicQuantizeLinear", 11, dynamic_quantize_linear)
+    .inputs(&[req("x", "T1")])
+    .outputs(&[req("y", "T2"), req("y_scale", "tensor(float)"), req("y_zero_point", "T2")])
+    .types(&[("T1", &[F32]), ("T2", &[U8])])
+    .doc("8-bit quantization with scale and zero point from the data");
 
-const MAT_MUL_INTEGER: OpDef = OpDef {
-    domain: "",
-    name: "MatMulInteger",
-    since: 10,
-    inputs: &[req("A", "T1"), req("B", "T2"), opt("a_zero_point", "T1"), opt("b_zero_point", "T2")],
-    outputs: &[req("Y", "T3")],
-    attributes: &[],
-    types: &[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I32])],
-    shapes: &[
+const MAT_MUL_INTEGER: OpDef = op("MatMulInteger", 10, mat_mul_integer)
+    .inputs(&[req("A", "T1"), req("B", "T2"), opt("a_zero_point", "T1"), opt("b_zero_point", "T2")])
+    .outputs(&[req("Y", "T3")])
+    .types(&[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I32])])
+    .shapes(&[
         "A[K] | [P.., M, K]",
         "B[K] | [Q.., K, N]",
         "broadcast(P, Q)",
         "a_zero_point[] | [M|1] | [.., M|1, 1]",
         "b_zero_point[] | [N|1] | [.., 1, N|1]",
-    ],
-    lower: mat_mul_integer,
-    doc: "i32 matrix product of 8-bit operands",
-};
+    ])
+    .doc("i32 matrix product of 8-bit operands");
 
-const CONV_INTEGER: OpDef = OpDef {
-    domain: "",
-    name: "ConvInteger",
-    since: 10,
-    inputs: &[req("x", "T1"), req("w", "T2"), opt("x_zero_point", "T1"), opt("w_zero_point", "T2")],
-    outputs: &[req("y", "T3")],
-    attributes: conv::ATTRIBUTES,
-    types: &[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I32])],
-    shapes: &[
+const CONV_INTEGER: OpDef = op("ConvInteger", 10, conv_integer)
+    .inputs(&[req("x", "T1"), req("w", "T2"), opt("x_zero_point", "T1"), opt("w_zero_point", "T2")])
+    .outputs(&[req("y", "T3")])
+    .attributes(conv::ATTRIBUTES)
+    .types(&[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I32])])
+    .shapes(&[
         "x[N, C, D..]",
         "w[M, G, K..]",
         "w[_, _, kernel_shape..]",
@@ -309,16 +236,11 @@ const CONV_INTEGER: OpDef = OpDef {
         "M % group = 0",
         "count(x_zero_point) = 1",
         "w_zero_point[] | [M|1]",
-    ],
-    lower: conv_integer,
-    doc: "i32 convolution of 8-bit operands",
-};
+    ])
+    .doc("i32 convolution of 8-bit operands");
 
-const QLINEAR_MAT_MUL: OpDef = OpDef {
-    domain: "",
-    name: "QLinearMatMul",
-    since: 10,
-    inputs: &[
+const QLINEAR_MAT_MUL: OpDef = op("QLinearMatMul", 10, qlinear_mat_mul)
+    .inputs(&[
         req("a", "T1"),
         req("a_scale", "tensor(float)"),
         req("a_zero_point", "T1"),
@@ -327,11 +249,10 @@ const QLINEAR_MAT_MUL: OpDef = OpDef {
         req("b_zero_point", "T2"),
         req("y_scale", "tensor(float)"),
         req("y_zero_point", "T3"),
-    ],
-    outputs: &[req("y", "T3")],
-    attributes: &[],
-    types: &[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I8, U8])],
-    shapes: &[
+    ])
+    .outputs(&[req("y", "T3")])
+    .types(&[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I8, U8])])
+    .shapes(&[
         "a[K] | [P.., M, K]",
         "b[K] | [Q.., K, N]",
         "broadcast(P, Q)",
@@ -341,16 +262,11 @@ const QLINEAR_MAT_MUL: OpDef = OpDef {
         "b_zero_point[] | [N|1] | [.., 1, N|1]",
         "y_scale[] | [M|1] | [.., M|1, 1]",
         "y_zero_point[] | [M|1] | [.., M|1, 1]",
-    ],
-    lower: qlinear_mat_mul,
-    doc: "quantized matrix product",
-};
+    ])
+    .doc("quantized matrix product");
 
-pub const QLINEAR_CONV: OpDef = OpDef {
-    domain: "",
-    name: "QLinearConv",
-    since: 10,
-    inputs: &[
+pub const QLINEAR_CONV: OpDef = op("QLinearConv", 10, qlinear_conv)
+    .inputs(&[
         req("x", "T1"),
         req("x_scale", "tensor(float)"),
         req("x_zero_point", "T1"),
@@ -360,11 +276,11 @@ pub const QLINEAR_CONV: OpDef = OpDef {
         req("y_scale", "tensor(float)"),
         req("y_zero_point", "T3"),
         opt("B", "T4"),
-    ],
-    outputs: &[req("y", "T3")],
-    attributes: conv::ATTRIBUTES,
-    types: &[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I8, U8]), ("T4", &[I32])],
-    shapes: &[
+    ])
+    .outputs(&[req("y", "T3")])
+    .attributes(conv::ATTRIBUTES)
+    .types(&[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I8, U8]), ("T4", &[I32])])
+    .shapes(&[
         "x[N, C, D..]",
         "w[M, G, K..]",
         "w[_, _, kernel_shape..]",
@@ -378,10 +294,8 @@ pub const QLINEAR_CONV: OpDef = OpDef {
         "w_zero_point[] | [M|1]",
         "count(y_scale) = 1",
         "count(y_zero_point) = 1",
-    ],
-    lower: qlinear_conv,
-    doc: "quantized convolution plus bias",
-};
+    ])
+    .doc("quantized convolution plus bias");
 
 fn malformed<T>(message: String) -> Result<T> {
     Err(Error::malformed(Stage::Infer, message))

@@ -21,65 +21,102 @@ mod mersenne;
 
 const DROPOUT_SHAPES: &[&str] = &["count(ratio) = 1", "count(training_mode) = 1"];
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("RandomUniform", 1, &[], &[req("output", "T")],
-        &[int("dtype", 1), float("high", 1.0), float("low", 0.0), optional("seed", Float), required("shape", Ints)],
-        &[("T", FLOATS_F16)], ANY, uniform, "Numbers between low and high, all as likely"),
-    row("RandomUniform", 22, &[], &[req("output", "T")],
-        &[int("dtype", 1), float("high", 1.0), float("low", 0.0), optional("seed", Float), required("shape", Ints)],
-        &[("T", FLOATS)], ANY, uniform, "Numbers between low and high, all as likely"),
-    row("RandomNormal", 1, &[], &[req("output", "T")],
-        &[int("dtype", 1), float("mean", 0.0), float("scale", 1.0), optional("seed", Float), required("shape", Ints)],
-        &[("T", FLOATS_F16)], ANY, normal, "Normally distributed numbers"),
-    row("RandomNormal", 22, &[], &[req("output", "T")],
-        &[int("dtype", 1), float("mean", 0.0), float("scale", 1.0), optional("seed", Float), required("shape", Ints)],
-        &[("T", FLOATS)], ANY, normal, "Normally distributed numbers"),
-    row("RandomUniformLike", 1, &[req("input", "T1")], &[req("output", "T2")],
-        &[optional("dtype", Int), float("high", 1.0), float("low", 0.0), optional("seed", Float)],
-        &[("T1", ALL), ("T2", FLOATS_F16)], ANY, uniform, "Numbers between low and high, all as likely"),
-    row("RandomUniformLike", 22, &[req("input", "T1")], &[req("output", "T2")],
-        &[optional("dtype", Int), float("high", 1.0), float("low", 0.0), optional("seed", Float)],
-        &[("T1", ALL_BF16), ("T2", FLOATS)], ANY, uniform, "Numbers between low and high, all as likely"),
-    row("RandomNormalLike", 1, &[req("input", "T1")], &[req("output", "T2")],
-        &[optional("dtype", Int), float("mean", 0.0), float("scale", 1.0), optional("seed", Float)],
-        &[("T1", ALL), ("T2", FLOATS_F16)], ANY, normal, "Normally distributed numbers"),
-    row("RandomNormalLike", 22, &[req("input", "T1")], &[req("output", "T2")],
-        &[optional("dtype", Int), float("mean", 0.0), float("scale", 1.0), optional("seed", Float)],
-        &[("T1", ALL_BF16), ("T2", FLOATS)], ANY, normal, "Normally distributed numbers"),
-    row("Bernoulli", 15, &[req("input", "T1")], &[req("output", "T2")], &[optional("dtype", Int), optional("seed", Float)],
-        &[("T1", FLOATS_F16), ("T2", NUMERIC_BOOL)], ANY, bernoulli, "1 as likely as the input says, else 0"),
-    row("Bernoulli", 22, &[req("input", "T1")], &[req("output", "T2")], &[optional("dtype", Int), optional("seed", Float)],
-        &[("T1", FLOATS), ("T2", NUMERIC_BOOL)], ANY, bernoulli, "1 as likely as the input says, else 0"),
-    row("Multinomial", 7, &[req("input", "T1")], &[req("output", "T2")],
-        &[int("dtype", 6), int("sample_size", 1), optional("seed", Float)],
-        &[("T1", FLOATS_F16), ("T2", INDICES)], &["input[_, _]"], multinomial, "Classes as likely as exp(input)"),
-    row("Multinomial", 22, &[req("input", "T1")], &[req("output", "T2")],
-        &[int("dtype", 6), int("sample_size", 1), optional("seed", Float)],
-        &[("T1", FLOATS), ("T2", INDICES)], &["input[_, _]"], multinomial, "Classes as likely as exp(input)"),
-    row("Dropout", 1, &[req("data", "T")], &[req("output", "T"), opt("mask", "T")],
-        &[CONSUMED, int("is_test", 0), float("ratio", 0.5)], &[("T", FLOATS_F16)], ANY, dropout,
-        "The input; in training, 0 in place of a random part"),
-    row("Dropout", 6, &[req("data", "T")], &[req("output", "T"), opt("mask", "T")],
-        &[int("is_test", 0), float("ratio", 0.5)], &[("T", FLOATS_F16)], ANY, dropout,
-        "The input; in training, 0 in place of a random part"),
-    row("Dropout", 7, &[req("data", "T")], &[req("output", "T"), opt("mask", "T")], &[float("ratio", 0.5)],
-        &[("T", FLOATS_F16)], ANY, dropout, "The input"),
-    row("Dropout", 10, &[req("data", "T")], &[req("output", "T"), opt("mask", "T1")], &[float("ratio", 0.5)],
-        &[("T", FLOATS_F16), ("T1", BOOL)], ANY, dropout, "The input"),
-    row("Dropout", 12, &[req("data", "T"), opt("ratio", "T1"), opt("training_mode", "T2")],
-        &[req("output", "T"), opt("mask", "T2")], &[optional("seed", Int)],
-        &[("T", FLOATS_F16), ("T1", FLOATS_F16), ("T2", BOOL)], DROPOUT_SHAPES, dropout,
-        "The input; in training, 0 in place of a random part"),
-    row("Dropout", 13, &[req("data", "T"), opt("ratio", "T1"), opt("training_mode", "T2")],
-        &[req("output", "T"), opt("mask", "T2")], &[optional("seed", Int)],
-        &[("T", FLOATS), ("T1", FLOATS_F16), ("T2", BOOL)], DROPOUT_SHAPES, dropout,
-        "The input; in training, 0 in place of a random part"),
-    row("Dropout", 22, &[req("data", "T"), opt("ratio", "T1"), opt("training_mode", "T2")],
-        &[req("output", "T"), opt("mask", "T2")], &[optional("seed", Int)],
-        &[("T", FLOATS_F8), ("T1", FLOATS_F8), ("T2", BOOL)], DROPOUT_SHAPES, dropout,
-        "The input; in training, 0 in place of a random part"),
+    RANDOM_UNIFORM,
+    RANDOM_UNIFORM.since(22).types(&[("T", FLOATS)]),
+    RANDOM_NORMAL,
+    RANDOM_NORMAL.since(22).types(&[("T", FLOATS)]),
+    RANDOM_UNIFORM_LIKE,
+    RANDOM_UNIFORM_LIKE.since(22).types(&[("T1", ALL_BF16), ("T2", FLOATS)]),
+    RANDOM_NORMAL_LIKE,
+    RANDOM_NORMAL_LIKE.since(22).types(&[("T1", ALL_BF16), ("T2", FLOATS)]),
+    BERNOULLI,
+    BERNOULLI.since(22).types(&[("T1", FLOATS), ("T2", NUMERIC_BOOL)]),
+    MULTINOMIAL,
+    MULTINOMIAL.since(22).types(&[("T1", FLOATS), ("T2", INDICES)]),
+    DROPOUT,
+    DROPOUT.since(6).attributes(&[int("is_test", 0), float("ratio", 0.5)]),
+    DROPOUT.since(7).attributes(&[float("ratio", 0.5)]).doc("The input"),
+    DROPOUT_10,
+    DROPOUT_12,
+    DROPOUT_12.since(13).types(&[("T", FLOATS), ("T1", FLOATS_F16), ("T2", BOOL)]),
+    DROPOUT_12.since(22).types(&[("T", FLOATS_F8), ("T1", FLOATS_F8), ("T2", BOOL)]),
 ];
+
+const RANDOM_UNIFORM: OpDef = op("RandomUniform", 1, uniform)
+    .outputs(&[req("output", "T")])
+    .attributes(&[
+        int("dtype", 1),
+        float("high", 1.0),
+        float("low", 0.0),
+        optional("seed", Float),
+        required("shape", Ints),
+    ])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Numbers between low and high, all as likely");
+
+const RANDOM_NORMAL: OpDef = op("RandomNormal", 1, normal)
+    .outputs(&[req("output", "T")])
+    .attributes(&[
+        int("dtype", 1),
+        float("mean", 0.0),
+        float("scale", 1.0),
+        optional("seed", Float),
+        required("shape", Ints),
+    ])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Normally distributed numbers");
+
+const RANDOM_UNIFORM_LIKE: OpDef = op("RandomUniformLike", 1, uniform)
+    .inputs(&[req("input", "T1")])
+    .outputs(&[req("output", "T2")])
+    .attributes(&[optional("dtype", Int), float("high", 1.0), float("low", 0.0), optional("seed", Float)])
+    .types(&[("T1", ALL), ("T2", FLOATS_F16)])
+    .doc("Numbers between low and high, all as likely");
+
+const RANDOM_NORMAL_LIKE: OpDef = op("RandomNormalLike", 1, normal)
+    .inputs(&[req("input", "T1")])
+    .outputs(&[req("output", "T2")])
+    .attributes(&[optional("dtype", Int), float("mean", 0.0), float("scale", 1.0), optional("seed", Float)])
+    .types(&[("T1", ALL), ("T2", FLOATS_F16)])
+    .doc("Normally distributed numbers");
+
+const BERNOULLI: OpDef = op("Bernoulli", 15, bernoulli)
+    .inputs(&[req("input", "T1")])
+    .outputs(&[req("output", "T2")])
+    .attributes(&[optional("dtype", Int), optional("seed", Float)])
+    .types(&[("T1", FLOATS_F16), ("T2", NUMERIC_BOOL)])
+    .doc("1 as likely as the input says, else 0");
+
+const MULTINOMIAL: OpDef = op("Multinomial", 7, multinomial)
+    .inputs(&[req("input", "T1")])
+    .outputs(&[req("output", "T2")])
+    .attributes(&[int("dtype", 6), int("sample_size", 1), optional("seed", Float)])
+    .types(&[("T1", FLOATS_F16), ("T2", INDICES)])
+    .shapes(&["input[_, _]"])
+    .doc("Classes as likely as exp(input)");
+
+const DROPOUT: OpDef = op("Dropout", 1, dropout)
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("output", "T"), opt("mask", "T")])
+    .attributes(&[CONSUMED, int("is_test", 0), float("ratio", 0.5)])
+    .types(&[("T", FLOATS_F16)])
+    .doc("The input; in training, 0 in place of a random part");
+
+const DROPOUT_10: OpDef = op("Dropout", 10, dropout)
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("output", "T"), opt("mask", "T1")])
+    .attributes(&[float("ratio", 0.5)])
+    .types(&[("T", FLOATS_F16), ("T1", BOOL)])
+    .doc("The input");
+
+const DROPOUT_12: OpDef = op("Dropout", 12, dropout)
+    .inputs(&[req("data", "T"), opt("ratio", "T1"), opt("training_mode", "T2")])
+    .outputs(&[req("output", "T"), opt("mask", "T2")])
+    .attributes(&[optional("seed", Int)])
+    .types(&[("T", FLOATS_F16), ("T1", FLOATS_F16), ("T2", BOOL)])
+    .shapes(DROPOUT_SHAPES)
+    .doc("The input; in training, 0 in place of a random part");
 
 /// Multipliers and key increments of Philox4x32, and its rounds.
 const MULTIPLIERS: [i64; 2] = [0xD251_1F53, 0xCD9E_8D57];

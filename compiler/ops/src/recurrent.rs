@@ -10,7 +10,7 @@ use super::quantize::{dynamically_quantized, scaled_product};
 use super::row::indices_or_fault;
 use super::sample::constant_dim;
 use super::types::*;
-use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
+use super::{AttrKind, NodeCx, OpDef, attr, op, opt, req};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::I32;
@@ -21,23 +21,20 @@ pub const ROWS: &[OpDef] = &[
     LSTM,
     LSTM_7,
     LSTM_14,
-    OpDef { since: 22, types: &[("T", FLOATS), ("T1", &[I32])], ..LSTM_14 },
+    LSTM_14.since(22).types(&[("T", FLOATS), ("T1", &[I32])]),
     GRU,
     GRU_3,
     GRU_7,
     GRU_14,
-    OpDef { since: 22, types: &[("T", FLOATS), ("T1", &[I32])], ..GRU_14 },
+    GRU_14.since(22).types(&[("T", FLOATS), ("T1", &[I32])]),
     RNN,
     RNN_7,
     RNN_14,
-    OpDef { since: 22, types: &[("T", FLOATS), ("T1", &[I32])], ..RNN_14 },
+    RNN_14.since(22).types(&[("T", FLOATS), ("T1", &[I32])]),
 ];
 
-const LSTM: OpDef = OpDef {
-    domain: "",
-    name: "LSTM",
-    since: 1,
-    inputs: &[
+const LSTM: OpDef = op("LSTM", 1, lstm)
+    .inputs(&[
         req("X", "T"),
         req("W", "T"),
         req("R", "T"),
@@ -46,9 +43,9 @@ const LSTM: OpDef = OpDef {
         opt("initial_h", "T"),
         opt("initial_c", "T"),
         opt("P", "T"),
-    ],
-    outputs: &[opt("Y", "T"), opt("Y_h", "T"), opt("Y_c", "T")],
-    attributes: &[
+    ])
+    .outputs(&[opt("Y", "T"), opt("Y_h", "T"), opt("Y_c", "T")])
+    .attributes(&[
         attr("activation_alpha", Optional(AttrKind::Floats)),
         attr("activation_beta", Optional(AttrKind::Floats)),
         attr("activations", Optional(AttrKind::Strs)),
@@ -57,9 +54,9 @@ const LSTM: OpDef = OpDef {
         attr("hidden_size", Optional(AttrKind::Int)),
         attr("input_forget", Int(0)),
         attr("output_sequence", Int(0)),
-    ],
-    types: &[("T", FLOATS_F16), ("T1", &[I32])],
-    shapes: &[
+    ])
+    .types(&[("T", FLOATS_F16), ("T1", &[I32])])
+    .shapes(&[
         "X[T, N, I]",
         "if direction != bidirectional: W[1, ..]",
         "if direction = bidirectional: W[2, ..]",
@@ -71,14 +68,22 @@ const LSTM: OpDef = OpDef {
         "initial_h[D, N, H]",
         "initial_c[D, N, H]",
         "P[D, 3 * H]",
-    ],
-    lower: lstm,
-    doc: "long short-term memory layer",
-};
+    ])
+    .doc("long short-term memory layer");
 
-const LSTM_7: OpDef = OpDef {
-    since: 7,
-    attributes: &[
+const LSTM_7: OpDef = LSTM.since(7).attributes(&[
+    attr("activation_alpha", Optional(AttrKind::Floats)),
+    attr("activation_beta", Optional(AttrKind::Floats)),
+    attr("activations", Optional(AttrKind::Strs)),
+    attr("clip", Optional(AttrKind::Float)),
+    attr("direction", Str("forward")),
+    attr("hidden_size", Optional(AttrKind::Int)),
+    attr("input_forget", Int(0)),
+]);
+
+const LSTM_14: OpDef = LSTM_7
+    .since(14)
+    .attributes(&[
         attr("activation_alpha", Optional(AttrKind::Floats)),
         attr("activation_beta", Optional(AttrKind::Floats)),
         attr("activations", Optional(AttrKind::Strs)),
@@ -86,13 +91,9 @@ const LSTM_7: OpDef = OpDef {
         attr("direction", Str("forward")),
         attr("hidden_size", Optional(AttrKind::Int)),
         attr("input_forget", Int(0)),
-    ],
-    ..LSTM
-};
-
-const LSTM_14: OpDef = OpDef {
-    since: 14,
-    shapes: &[
+        attr("layout", Int(0)),
+    ])
+    .shapes(&[
         "if layout = 0: X[T, N, I]",
         "if layout = 1: X[N, T, I]",
         "if direction != bidirectional: W[1, ..]",
@@ -107,34 +108,19 @@ const LSTM_14: OpDef = OpDef {
         "if layout = 0: initial_c[D, N, H]",
         "if layout = 1: initial_c[N, D, H]",
         "P[D, 3 * H]",
-    ],
-    attributes: &[
-        attr("activation_alpha", Optional(AttrKind::Floats)),
-        attr("activation_beta", Optional(AttrKind::Floats)),
-        attr("activations", Optional(AttrKind::Strs)),
-        attr("clip", Optional(AttrKind::Float)),
-        attr("direction", Str("forward")),
-        attr("hidden_size", Optional(AttrKind::Int)),
-        attr("input_forget", Int(0)),
-        attr("layout", Int(0)),
-    ],
-    ..LSTM_7
-};
+    ]);
 
-const GRU: OpDef = OpDef {
-    domain: "",
-    name: "GRU",
-    since: 1,
-    inputs: &[
+const GRU: OpDef = op("GRU", 1, gru)
+    .inputs(&[
         req("X", "T"),
         req("W", "T"),
         req("R", "T"),
         opt("B", "T"),
         opt("sequence_lens", "T1"),
         opt("initial_h", "T"),
-    ],
-    outputs: &[opt("Y", "T"), req("Y_h", "T")],
-    attributes: &[
+    ])
+    .outputs(&[opt("Y", "T"), req("Y_h", "T")])
+    .attributes(&[
         attr("activation_alpha", Optional(AttrKind::Floats)),
         attr("activation_beta", Optional(AttrKind::Floats)),
         attr("activations", Optional(AttrKind::Strs)),
@@ -142,9 +128,9 @@ const GRU: OpDef = OpDef {
         attr("direction", Str("foward")),
         attr("hidden_size", Optional(AttrKind::Int)),
         attr("output_sequence", Int(0)),
-    ],
-    types: &[("T", FLOATS_F16), ("T1", &[I32])],
-    shapes: &[
+    ])
+    .types(&[("T", FLOATS_F16), ("T1", &[I32])])
+    .shapes(&[
         "X[T, N, I]",
         "if direction != bidirectional: W[1, ..]",
         "if direction = bidirectional: W[2, ..]",
@@ -154,44 +140,43 @@ const GRU: OpDef = OpDef {
         "B[D, 6 * H]",
         "sequence_lens[N]",
         "initial_h[D, N, H]",
-    ],
-    lower: gru,
-    doc: "gated recurrent unit layer",
-};
+    ])
+    .doc("gated recurrent unit layer");
 
-const GRU_3: OpDef = OpDef {
-    since: 3,
-    outputs: &[opt("Y", "T"), opt("Y_h", "T")],
-    attributes: &[
+const GRU_3: OpDef = GRU.since(3).outputs(&[opt("Y", "T"), opt("Y_h", "T")]).attributes(&[
+    attr("activation_alpha", Optional(AttrKind::Floats)),
+    attr("activation_beta", Optional(AttrKind::Floats)),
+    attr("activations", Optional(AttrKind::Strs)),
+    attr("clip", Optional(AttrKind::Float)),
+    attr("direction", Str("forward")),
+    attr("hidden_size", Optional(AttrKind::Int)),
+    attr("linear_before_reset", Int(0)),
+    attr("output_sequence", Int(0)),
+]);
+
+const GRU_7: OpDef = GRU_3.since(7).attributes(&[
+    attr("activation_alpha", Optional(AttrKind::Floats)),
+    attr("activation_beta", Optional(AttrKind::Floats)),
+    attr("activations", Optional(AttrKind::Strs)),
+    attr("clip", Optional(AttrKind::Float)),
+    attr("direction", Str("forward")),
+    attr("hidden_size", Optional(AttrKind::Int)),
+    attr("linear_before_reset", Int(0)),
+]);
+
+const GRU_14: OpDef = GRU_7
+    .since(14)
+    .attributes(&[
         attr("activation_alpha", Optional(AttrKind::Floats)),
         attr("activation_beta", Optional(AttrKind::Floats)),
         attr("activations", Optional(AttrKind::Strs)),
         attr("clip", Optional(AttrKind::Float)),
         attr("direction", Str("forward")),
         attr("hidden_size", Optional(AttrKind::Int)),
+        attr("layout", Int(0)),
         attr("linear_before_reset", Int(0)),
-        attr("output_sequence", Int(0)),
-    ],
-    ..GRU
-};
-
-const GRU_7: OpDef = OpDef {
-    since: 7,
-    attributes: &[
-        attr("activation_alpha", Optional(AttrKind::Floats)),
-        attr("activation_beta", Optional(AttrKind::Floats)),
-        attr("activations", Optional(AttrKind::Strs)),
-        attr("clip", Optional(AttrKind::Float)),
-        attr("direction", Str("forward")),
-        attr("hidden_size", Optional(AttrKind::Int)),
-        attr("linear_before_reset", Int(0)),
-    ],
-    ..GRU_3
-};
-
-const GRU_14: OpDef = OpDef {
-    since: 14,
-    shapes: &[
+    ])
+    .shapes(&[
         "if layout = 0: X[T, N, I]",
         "if layout = 1: X[N, T, I]",
         "if direction != bidirectional: W[1, ..]",
@@ -203,34 +188,19 @@ const GRU_14: OpDef = OpDef {
         "sequence_lens[N]",
         "if layout = 0: initial_h[D, N, H]",
         "if layout = 1: initial_h[N, D, H]",
-    ],
-    attributes: &[
-        attr("activation_alpha", Optional(AttrKind::Floats)),
-        attr("activation_beta", Optional(AttrKind::Floats)),
-        attr("activations", Optional(AttrKind::Strs)),
-        attr("clip", Optional(AttrKind::Float)),
-        attr("direction", Str("forward")),
-        attr("hidden_size", Optional(AttrKind::Int)),
-        attr("layout", Int(0)),
-        attr("linear_before_reset", Int(0)),
-    ],
-    ..GRU_7
-};
+    ]);
 
-const RNN: OpDef = OpDef {
-    domain: "",
-    name: "RNN",
-    since: 1,
-    inputs: &[
+const RNN: OpDef = op("RNN", 1, rnn)
+    .inputs(&[
         req("X", "T"),
         req("W", "T"),
         req("R", "T"),
         opt("B", "T"),
         opt("sequence_lens", "T1"),
         opt("initial_h", "T"),
-    ],
-    outputs: &[opt("Y", "T"), opt("Y_h", "T")],
-    attributes: &[
+    ])
+    .outputs(&[opt("Y", "T"), opt("Y_h", "T")])
+    .attributes(&[
         attr("activation_alpha", Optional(AttrKind::Floats)),
         attr("activation_beta", Optional(AttrKind::Floats)),
         attr("activations", Strs(&["Tanh", "Tanh"])),
@@ -238,9 +208,9 @@ const RNN: OpDef = OpDef {
         attr("direction", Str("forward")),
         attr("hidden_size", Optional(AttrKind::Int)),
         attr("output_sequence", Int(0)),
-    ],
-    types: &[("T", FLOATS_F16), ("T1", &[I32])],
-    shapes: &[
+    ])
+    .types(&[("T", FLOATS_F16), ("T1", &[I32])])
+    .shapes(&[
         "X[T, N, I]",
         "if direction != bidirectional: W[1, ..]",
         "if direction = bidirectional: W[2, ..]",
@@ -250,27 +220,30 @@ const RNN: OpDef = OpDef {
         "B[D, 2 * H]",
         "sequence_lens[N]",
         "initial_h[D, N, H]",
-    ],
-    lower: rnn,
-    doc: "simple recurrent layer",
-};
+    ])
+    .doc("simple recurrent layer");
 
-const RNN_7: OpDef = OpDef {
-    since: 7,
-    attributes: &[
+const RNN_7: OpDef = RNN.since(7).attributes(&[
+    attr("activation_alpha", Optional(AttrKind::Floats)),
+    attr("activation_beta", Optional(AttrKind::Floats)),
+    attr("activations", Strs(&["Tanh", "Tanh"])),
+    attr("clip", Optional(AttrKind::Float)),
+    attr("direction", Str("forward")),
+    attr("hidden_size", Optional(AttrKind::Int)),
+]);
+
+const RNN_14: OpDef = RNN_7
+    .since(14)
+    .attributes(&[
         attr("activation_alpha", Optional(AttrKind::Floats)),
         attr("activation_beta", Optional(AttrKind::Floats)),
         attr("activations", Strs(&["Tanh", "Tanh"])),
         attr("clip", Optional(AttrKind::Float)),
         attr("direction", Str("forward")),
         attr("hidden_size", Optional(AttrKind::Int)),
-    ],
-    ..RNN
-};
-
-const RNN_14: OpDef = OpDef {
-    since: 14,
-    shapes: &[
+        attr("layout", Int(0)),
+    ])
+    .shapes(&[
         "if layout = 0: X[T, N, I]",
         "if layout = 1: X[N, T, I]",
         "if direction != bidirectional: W[1, ..]",
@@ -282,18 +255,7 @@ const RNN_14: OpDef = OpDef {
         "sequence_lens[N]",
         "if layout = 0: initial_h[D, N, H]",
         "if layout = 1: initial_h[N, D, H]",
-    ],
-    attributes: &[
-        attr("activation_alpha", Optional(AttrKind::Floats)),
-        attr("activation_beta", Optional(AttrKind::Floats)),
-        attr("activations", Strs(&["Tanh", "Tanh"])),
-        attr("clip", Optional(AttrKind::Float)),
-        attr("direction", Str("forward")),
-        attr("hidden_size", Optional(AttrKind::Int)),
-        attr("layout", Int(0)),
-    ],
-    ..RNN_7
-};
+    ]);
 
 fn malformed<T>(message: String) -> Result<T> {
     Err(Error::malformed(Stage::Infer, message))

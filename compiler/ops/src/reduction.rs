@@ -5,195 +5,250 @@ use super::row::*;
 use onnxc_ir::graph::Op;
 use onnxc_ir::graph::dim::product;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("ReduceSum", 1, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::Sum),
-        "Sum over axes"),
-    row("ReduceSum", 11, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::Sum),
-        "Sum over axes"),
-    row("ReduceSum", 13, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
-        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE)],
-        REDUCE_SUM_SHAPES, |cx| reduce(cx, Norm::Sum), "Sum over axes"),
-    row("ReduceMean", 1, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::Mean),
-        "Mean over axes"),
-    row("ReduceMean", 11, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::Mean),
-        "Mean over axes"),
-    row("ReduceMean", 13, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE)], ANY, |cx| reduce(cx, Norm::Mean),
-        "Mean over axes"),
-    row("ReduceMean", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
-        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE)],
-        REDUCE_SUM_SHAPES, |cx| reduce(cx, Norm::Mean), "Mean over axes"),
-    row("ReduceProd", 1, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::Prod),
-        "Product over axes"),
-    row("ReduceProd", 11, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::Prod),
-        "Product over axes"),
-    row("ReduceProd", 13, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE)], ANY, |cx| reduce(cx, Norm::Prod),
-        "Product over axes"),
-    row("ReduceProd", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
-        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE)],
-        REDUCE_SUM_SHAPES, |cx| reduce(cx, Norm::Prod), "Product over axes"),
-    row("ReduceMax", 1, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::Max),
-        "Maximum over axes"),
-    row("ReduceMax", 11, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::Max),
-        "Maximum over axes"),
-    row("ReduceMax", 12, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_I8_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::Max),
-        "Maximum over axes"),
-    row("ReduceMax", 13, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_I8)], ANY, |cx| reduce(cx, Norm::Max),
-        "Maximum over axes"),
-    row("ReduceMax", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
-        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE_I8)],
-        REDUCE_SUM_SHAPES, |cx| reduce(cx, Norm::Max), "Maximum over axes"),
-    row("ReduceMax", 20, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
-        &[int("keepdims", 1), int("noop_with_empty_axes", 0)],
-        &[("T", WIDE_I8_BOOL)], REDUCE_SUM_SHAPES, |cx| reduce(cx, Norm::Max), "Maximum over axes"),
-    row("ReduceMin", 1, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::Min),
-        "Minimum over axes"),
-    row("ReduceMin", 11, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::Min),
-        "Minimum over axes"),
-    row("ReduceMin", 12, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_I8_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::Min),
-        "Minimum over axes"),
-    row("ReduceMin", 13, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_I8)], ANY, |cx| reduce(cx, Norm::Min),
-        "Minimum over axes"),
-    row("ReduceMin", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
-        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE_I8)],
-        REDUCE_SUM_SHAPES, |cx| reduce(cx, Norm::Min), "Minimum over axes"),
-    row("ReduceMin", 20, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
-        &[int("keepdims", 1), int("noop_with_empty_axes", 0)],
-        &[("T", WIDE_I8_BOOL)], REDUCE_SUM_SHAPES, |cx| reduce(cx, Norm::Min), "Minimum over axes"),
-    row("ReduceL1", 1, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], ANY, |cx| reduce(cx, Norm::L1),
-        "Sum of absolute values over axes"),
-    row("ReduceL1", 11, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], ANY, |cx| reduce(cx, Norm::L1),
-        "Sum of absolute values over axes"),
-    row("ReduceL1", 13, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE)], ANY, |cx| reduce(cx, Norm::L1),
-        "Sum of absolute values over axes"),
-    row("ReduceL1", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
-        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE)],
-        REDUCE_SUM_SHAPES, |cx| reduce(cx, Norm::L1), "Sum of absolute values over axes"),
-    row("ReduceL2", 1, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], ANY, |cx| reduce(cx, Norm::L2),
-        "Root of the sum of squares over axes"),
-    row("ReduceL2", 11, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], ANY, |cx| reduce(cx, Norm::L2),
-        "Root of the sum of squares over axes"),
-    row("ReduceL2", 13, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE)], ANY, |cx| reduce(cx, Norm::L2),
-        "Root of the sum of squares over axes"),
-    row("ReduceL2", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
-        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE)],
-        REDUCE_SUM_SHAPES, |cx| reduce(cx, Norm::L2), "Root of the sum of squares over axes"),
-    row("ReduceLogSum", 1, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::LogSum),
-        "Logarithm of the sum over axes"),
-    row("ReduceLogSum", 11, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::LogSum),
-        "Logarithm of the sum over axes"),
-    row("ReduceLogSum", 13, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE)], ANY, |cx| reduce(cx, Norm::LogSum),
-        "Logarithm of the sum over axes"),
-    row("ReduceLogSum", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
-        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE)],
-        REDUCE_SUM_SHAPES, |cx| reduce(cx, Norm::LogSum), "Logarithm of the sum over axes"),
-    row("ReduceLogSum", 28, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
-        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", FLOATS)],
-        REDUCE_SUM_SHAPES, |cx| reduce(cx, Norm::LogSum), "Logarithm of the sum over axes"),
-    row("ReduceLogSumExp", 1, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::LogSumExp), "Logarithm of the sum of exponentials over axes"),
-    row("ReduceLogSumExp", 11, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::LogSumExp), "Logarithm of the sum of exponentials over axes"),
-    row("ReduceLogSumExp", 13, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE)], ANY, |cx| reduce(cx, Norm::LogSumExp),
-        "Logarithm of the sum of exponentials over axes"),
-    row("ReduceLogSumExp", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
-        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE)],
-        REDUCE_SUM_SHAPES, |cx| reduce(cx, Norm::LogSumExp), "Logarithm of the sum of exponentials over axes"),
-    row("ReduceLogSumExp", 28, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
-        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", FLOATS)],
-        REDUCE_SUM_SHAPES, |cx| reduce(cx, Norm::LogSumExp), "Logarithm of the sum of exponentials over axes"),
-    row("ReduceSumSquare", 1, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::SumSquare), "Sum of squares over axes"),
-    row("ReduceSumSquare", 11, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
-        ANY, |cx| reduce(cx, Norm::SumSquare), "Sum of squares over axes"),
-    row("ReduceSumSquare", 13, &[req("data", "T")], &[req("reduced", "T")],
-        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE)], ANY, |cx| reduce(cx, Norm::SumSquare),
-        "Sum of squares over axes"),
-    row("ReduceSumSquare", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
-        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE)],
-        REDUCE_SUM_SHAPES, |cx| reduce(cx, Norm::SumSquare), "Sum of squares over axes"),
-    row("ArgMax", 1, &[req("data", "T")], &[req("reduced", "tensor(int64)")],
-        &[int("axis", 0), int("keepdims", 1)], &[("T", NUMERIC_NO_BF16)],
-        ARG_MAX_SHAPES, |cx| arg_reduce(cx, true), "Index of the largest element along an axis"),
-    row("ArgMax", 11, &[req("data", "T")], &[req("reduced", "tensor(int64)")],
-        &[int("axis", 0), int("keepdims", 1)], &[("T", NUMERIC_NO_BF16)],
-        ARG_MAX_SHAPES, |cx| arg_reduce(cx, true), "Index of the largest element along an axis"),
-    row("ArgMax", 12, &[req("data", "T")], &[req("reduced", "tensor(int64)")],
-        &[int("axis", 0), int("keepdims", 1), int("select_last_index", 0)],
-        &[("T", NUMERIC_NO_BF16)], ARG_MAX_SHAPES, |cx| arg_reduce(cx, true),
-        "Index of the largest element along an axis"),
-    row("ArgMax", 13, &[req("data", "T")], &[req("reduced", "tensor(int64)")],
-        &[int("axis", 0), int("keepdims", 1), int("select_last_index", 0)],
-        &[("T", NUMERIC)], ARG_MAX_SHAPES, |cx| arg_reduce(cx, true),
-        "Index of the largest element along an axis"),
-    row("ArgMin", 1, &[req("data", "T")], &[req("reduced", "tensor(int64)")],
-        &[int("axis", 0), int("keepdims", 1)], &[("T", NUMERIC_NO_BF16)],
-        ARG_MAX_SHAPES, |cx| arg_reduce(cx, false), "Index of the smallest element along an axis"),
-    row("ArgMin", 11, &[req("data", "T")], &[req("reduced", "tensor(int64)")],
-        &[int("axis", 0), int("keepdims", 1)], &[("T", NUMERIC_NO_BF16)],
-        ARG_MAX_SHAPES, |cx| arg_reduce(cx, false), "Index of the smallest element along an axis"),
-    row("ArgMin", 12, &[req("data", "T")], &[req("reduced", "tensor(int64)")],
-        &[int("axis", 0), int("keepdims", 1), int("select_last_index", 0)],
-        &[("T", NUMERIC_NO_BF16)], ARG_MAX_SHAPES, |cx| arg_reduce(cx, false),
-        "Index of the smallest element along an axis"),
-    row("ArgMin", 13, &[req("data", "T")], &[req("reduced", "tensor(int64)")],
-        &[int("axis", 0), int("keepdims", 1), int("select_last_index", 0)],
-        &[("T", NUMERIC)], ARG_MAX_SHAPES, |cx| arg_reduce(cx, false),
-        "Index of the smallest element along an axis"),
-    row("CumSum", 11, &[req("x", "T"), req("axis", "T2")], &[req("y", "T")],
-        &[int("exclusive", 0), int("reverse", 0)], &[("T", WIDE_NO_16_BIT), ("T2", INDICES)],
-        CUM_SUM_SHAPES, |cx| cumulate(cx, ReduceFn::Sum), "Running sum along an axis"),
-    row("CumSum", 14, &[req("x", "T"), req("axis", "T2")], &[req("y", "T")],
-        &[int("exclusive", 0), int("reverse", 0)], &[("T", WIDE), ("T2", INDICES)],
-        CUM_SUM_SHAPES, |cx| cumulate(cx, ReduceFn::Sum), "Running sum along an axis"),
-    row("CumProd", 26, &[req("x", "T"), req("axis", "T2")], &[req("y", "T")],
-        &[int("exclusive", 0), int("reverse", 0)], &[("T", WIDE), ("T2", INDICES)],
-        CUM_SUM_SHAPES, |cx| cumulate(cx, ReduceFn::Prod), "Running product along an axis"),
+    REDUCE_SUM,
+    REDUCE_SUM.since(11),
+    REDUCE_SUM_13,
+    REDUCE_MEAN,
+    REDUCE_MEAN.since(11),
+    REDUCE_MEAN.since(13).types(&[("T", WIDE)]),
+    REDUCE_MEAN_18,
+    REDUCE_PROD,
+    REDUCE_PROD.since(11),
+    REDUCE_PROD.since(13).types(&[("T", WIDE)]),
+    REDUCE_PROD_18,
+    REDUCE_MAX,
+    REDUCE_MAX.since(11),
+    REDUCE_MAX.since(12).types(&[("T", WIDE_I8_NO_BF16)]),
+    REDUCE_MAX.since(13).types(&[("T", WIDE_I8)]),
+    REDUCE_MAX_18,
+    REDUCE_MAX_18.since(20).types(&[("T", WIDE_I8_BOOL)]),
+    REDUCE_MIN,
+    REDUCE_MIN.since(11),
+    REDUCE_MIN.since(12).types(&[("T", WIDE_I8_NO_BF16)]),
+    REDUCE_MIN.since(13).types(&[("T", WIDE_I8)]),
+    REDUCE_MIN_18,
+    REDUCE_MIN_18.since(20).types(&[("T", WIDE_I8_BOOL)]),
+    REDUCE_L1,
+    REDUCE_L1.since(11),
+    REDUCE_L1.since(13).types(&[("T", WIDE)]),
+    REDUCE_L1_18,
+    REDUCE_L2,
+    REDUCE_L2.since(11),
+    REDUCE_L2.since(13).types(&[("T", WIDE)]),
+    REDUCE_L2_18,
+    REDUCE_LOG_SUM,
+    REDUCE_LOG_SUM.since(11),
+    REDUCE_LOG_SUM.since(13).types(&[("T", WIDE)]),
+    REDUCE_LOG_SUM_18,
+    REDUCE_LOG_SUM_18.since(28).types(&[("T", FLOATS)]),
+    REDUCE_LOG_SUM_EXP,
+    REDUCE_LOG_SUM_EXP.since(11),
+    REDUCE_LOG_SUM_EXP.since(13).types(&[("T", WIDE)]),
+    REDUCE_LOG_SUM_EXP_18,
+    REDUCE_LOG_SUM_EXP_18.since(28).types(&[("T", FLOATS)]),
+    REDUCE_SUM_SQUARE,
+    REDUCE_SUM_SQUARE.since(11),
+    REDUCE_SUM_SQUARE.since(13).types(&[("T", WIDE)]),
+    REDUCE_SUM_SQUARE_18,
+    ARG_MAX,
+    ARG_MAX.since(11),
+    ARG_MAX.since(12).attributes(&[int("axis", 0), int("keepdims", 1), int("select_last_index", 0)]),
+    ARG_MAX
+        .since(13)
+        .attributes(&[int("axis", 0), int("keepdims", 1), int("select_last_index", 0)])
+        .types(&[("T", NUMERIC)]),
+    ARG_MIN,
+    ARG_MIN.since(11),
+    ARG_MIN.since(12).attributes(&[int("axis", 0), int("keepdims", 1), int("select_last_index", 0)]),
+    ARG_MIN
+        .since(13)
+        .attributes(&[int("axis", 0), int("keepdims", 1), int("select_last_index", 0)])
+        .types(&[("T", NUMERIC)]),
+    CUM_SUM,
+    CUM_SUM.since(14).types(&[("T", WIDE), ("T2", INDICES)]),
+    op("CumProd", 26, |cx| cumulate(cx, ReduceFn::Prod))
+        .inputs(&[req("x", "T"), req("axis", "T2")])
+        .outputs(&[req("y", "T")])
+        .attributes(&[int("exclusive", 0), int("reverse", 0)])
+        .types(&[("T", WIDE), ("T2", INDICES)])
+        .shapes(CUM_SUM_SHAPES)
+        .doc("Running product along an axis"),
 ];
+
+const REDUCE_SUM: OpDef = op("ReduceSum", 1, |cx| reduce(cx, Norm::Sum))
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[optional("axes", Ints), int("keepdims", 1)])
+    .types(&[("T", WIDE_NO_BF16)])
+    .doc("Sum over axes");
+
+const REDUCE_SUM_13: OpDef = op("ReduceSum", 13, |cx| reduce(cx, Norm::Sum))
+    .inputs(&[req("data", "T"), opt("axes", "tensor(int64)")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[int("keepdims", 1), int("noop_with_empty_axes", 0)])
+    .types(&[("T", WIDE)])
+    .shapes(REDUCE_SUM_SHAPES)
+    .doc("Sum over axes");
+
+const REDUCE_MEAN: OpDef = op("ReduceMean", 1, |cx| reduce(cx, Norm::Mean))
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[optional("axes", Ints), int("keepdims", 1)])
+    .types(&[("T", WIDE_NO_BF16)])
+    .doc("Mean over axes");
+
+const REDUCE_MEAN_18: OpDef = op("ReduceMean", 18, |cx| reduce(cx, Norm::Mean))
+    .inputs(&[req("data", "T"), opt("axes", "tensor(int64)")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[int("keepdims", 1), int("noop_with_empty_axes", 0)])
+    .types(&[("T", WIDE)])
+    .shapes(REDUCE_SUM_SHAPES)
+    .doc("Mean over axes");
+
+const REDUCE_PROD: OpDef = op("ReduceProd", 1, |cx| reduce(cx, Norm::Prod))
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[optional("axes", Ints), int("keepdims", 1)])
+    .types(&[("T", WIDE_NO_BF16)])
+    .doc("Product over axes");
+
+const REDUCE_PROD_18: OpDef = op("ReduceProd", 18, |cx| reduce(cx, Norm::Prod))
+    .inputs(&[req("data", "T"), opt("axes", "tensor(int64)")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[int("keepdims", 1), int("noop_with_empty_axes", 0)])
+    .types(&[("T", WIDE)])
+    .shapes(REDUCE_SUM_SHAPES)
+    .doc("Product over axes");
+
+const REDUCE_MAX: OpDef = op("ReduceMax", 1, |cx| reduce(cx, Norm::Max))
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[optional("axes", Ints), int("keepdims", 1)])
+    .types(&[("T", WIDE_NO_BF16)])
+    .doc("Maximum over axes");
+
+const REDUCE_MAX_18: OpDef = op("ReduceMax", 18, |cx| reduce(cx, Norm::Max))
+    .inputs(&[req("data", "T"), opt("axes", "tensor(int64)")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[int("keepdims", 1), int("noop_with_empty_axes", 0)])
+    .types(&[("T", WIDE_I8)])
+    .shapes(REDUCE_SUM_SHAPES)
+    .doc("Maximum over axes");
+
+const REDUCE_MIN: OpDef = op("ReduceMin", 1, |cx| reduce(cx, Norm::Min))
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[optional("axes", Ints), int("keepdims", 1)])
+    .types(&[("T", WIDE_NO_BF16)])
+    .doc("Minimum over axes");
+
+const REDUCE_MIN_18: OpDef = op("ReduceMin", 18, |cx| reduce(cx, Norm::Min))
+    .inputs(&[req("data", "T"), opt("axes", "tensor(int64)")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[int("keepdims", 1), int("noop_with_empty_axes", 0)])
+    .types(&[("T", WIDE_I8)])
+    .shapes(REDUCE_SUM_SHAPES)
+    .doc("Minimum over axes");
+
+const REDUCE_L1: OpDef = op("ReduceL1", 1, |cx| reduce(cx, Norm::L1))
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[optional("axes", Ints), int("keepdims", 1)])
+    .types(&[("T", WIDE_NO_BF16)])
+    .doc("Sum of absolute values over axes");
+
+const REDUCE_L1_18: OpDef = op("ReduceL1", 18, |cx| reduce(cx, Norm::L1))
+    .inputs(&[req("data", "T"), opt("axes", "tensor(int64)")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[int("keepdims", 1), int("noop_with_empty_axes", 0)])
+    .types(&[("T", WIDE)])
+    .shapes(REDUCE_SUM_SHAPES)
+    .doc("Sum of absolute values over axes");
+
+const REDUCE_L2: OpDef = op("ReduceL2", 1, |cx| reduce(cx, Norm::L2))
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[optional("axes", Ints), int("keepdims", 1)])
+    .types(&[("T", WIDE_NO_BF16)])
+    .doc("Root of the sum of squares over axes");
+
+const REDUCE_L2_18: OpDef = op("ReduceL2", 18, |cx| reduce(cx, Norm::L2))
+    .inputs(&[req("data", "T"), opt("axes", "tensor(int64)")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[int("keepdims", 1), int("noop_with_empty_axes", 0)])
+    .types(&[("T", WIDE)])
+    .shapes(REDUCE_SUM_SHAPES)
+    .doc("Root of the sum of squares over axes");
+
+const REDUCE_LOG_SUM: OpDef = op("ReduceLogSum", 1, |cx| reduce(cx, Norm::LogSum))
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[optional("axes", Ints), int("keepdims", 1)])
+    .types(&[("T", WIDE_NO_BF16)])
+    .doc("Logarithm of the sum over axes");
+
+const REDUCE_LOG_SUM_18: OpDef = op("ReduceLogSum", 18, |cx| reduce(cx, Norm::LogSum))
+    .inputs(&[req("data", "T"), opt("axes", "tensor(int64)")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[int("keepdims", 1), int("noop_with_empty_axes", 0)])
+    .types(&[("T", WIDE)])
+    .shapes(REDUCE_SUM_SHAPES)
+    .doc("Logarithm of the sum over axes");
+
+const REDUCE_LOG_SUM_EXP: OpDef = op("ReduceLogSumExp", 1, |cx| reduce(cx, Norm::LogSumExp))
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[optional("axes", Ints), int("keepdims", 1)])
+    .types(&[("T", WIDE_NO_BF16)])
+    .doc("Logarithm of the sum of exponentials over axes");
+
+const REDUCE_LOG_SUM_EXP_18: OpDef = op("ReduceLogSumExp", 18, |cx| reduce(cx, Norm::LogSumExp))
+    .inputs(&[req("data", "T"), opt("axes", "tensor(int64)")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[int("keepdims", 1), int("noop_with_empty_axes", 0)])
+    .types(&[("T", WIDE)])
+    .shapes(REDUCE_SUM_SHAPES)
+    .doc("Logarithm of the sum of exponentials over axes");
+
+const REDUCE_SUM_SQUARE: OpDef = op("ReduceSumSquare", 1, |cx| reduce(cx, Norm::SumSquare))
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[optional("axes", Ints), int("keepdims", 1)])
+    .types(&[("T", WIDE_NO_BF16)])
+    .doc("Sum of squares over axes");
+
+const REDUCE_SUM_SQUARE_18: OpDef = op("ReduceSumSquare", 18, |cx| reduce(cx, Norm::SumSquare))
+    .inputs(&[req("data", "T"), opt("axes", "tensor(int64)")])
+    .outputs(&[req("reduced", "T")])
+    .attributes(&[int("keepdims", 1), int("noop_with_empty_axes", 0)])
+    .types(&[("T", WIDE)])
+    .shapes(REDUCE_SUM_SHAPES)
+    .doc("Sum of squares over axes");
+
+const ARG_MAX: OpDef = op("ArgMax", 1, |cx| arg_reduce(cx, true))
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("reduced", "tensor(int64)")])
+    .attributes(&[int("axis", 0), int("keepdims", 1)])
+    .types(&[("T", NUMERIC_NO_BF16)])
+    .shapes(ARG_MAX_SHAPES)
+    .doc("Index of the largest element along an axis");
+
+const ARG_MIN: OpDef = op("ArgMin", 1, |cx| arg_reduce(cx, false))
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("reduced", "tensor(int64)")])
+    .attributes(&[int("axis", 0), int("keepdims", 1)])
+    .types(&[("T", NUMERIC_NO_BF16)])
+    .shapes(ARG_MAX_SHAPES)
+    .doc("Index of the smallest element along an axis");
+
+const CUM_SUM: OpDef = op("CumSum", 11, |cx| cumulate(cx, ReduceFn::Sum))
+    .inputs(&[req("x", "T"), req("axis", "T2")])
+    .outputs(&[req("y", "T")])
+    .attributes(&[int("exclusive", 0), int("reverse", 0)])
+    .types(&[("T", WIDE_NO_16_BIT), ("T2", INDICES)])
+    .shapes(CUM_SUM_SHAPES)
+    .doc("Running sum along an axis");
 
 const REDUCE_SUM_SHAPES: &[&str] = &["axes[] | [_]"];
 

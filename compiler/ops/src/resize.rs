@@ -8,7 +8,7 @@ mod tests;
 use self::resample::resample;
 use super::AttrDefault::{Float, Int, Optional, Required, Str};
 use super::types::*;
-use super::{AttrKind, NodeCx, OpDef, attr, normalize_axis, opt, req};
+use super::{AttrKind, NodeCx, OpDef, attr, normalize_axis, op, opt, req};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{Bool, F16, F32, F64, I32, I64};
@@ -20,72 +20,58 @@ pub const ROWS: &[OpDef] = &[
     RESIZE_11,
     RESIZE_13,
     RESIZE_18,
-    OpDef { since: 19, ..RESIZE_18 },
+    RESIZE_18.since(19),
     UPSAMPLE,
     UPSAMPLE_7,
     UPSAMPLE_9,
-    OpDef { since: 10, ..UPSAMPLE_9 },
+    UPSAMPLE_9.since(10),
 ];
 
-const RESIZE: OpDef = OpDef {
-    domain: "",
-    name: "Resize",
-    since: 10,
-    inputs: &[req("X", "T"), req("scales", "tensor(float)")],
-    outputs: &[req("Y", "T")],
-    attributes: &[attr("mode", Str("nearest"))],
-    types: &[("T", ALL)],
-    shapes: &["scales[rank(X)]"],
-    lower: resize,
-    doc: "resampling by interpolation",
-};
+const RESIZE: OpDef = op("Resize", 10, resize)
+    .inputs(&[req("X", "T"), req("scales", "tensor(float)")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[attr("mode", Str("nearest"))])
+    .types(&[("T", ALL)])
+    .shapes(&["scales[rank(X)]"])
+    .doc("resampling by interpolation");
 
-const RESIZE_11: OpDef = OpDef {
-    since: 11,
-    shapes: &[
-        "if coordinate_transformation_mode = tf_crop_and_resize: roi[2 * rank(X)]",
-        "scales[rank(X)|0]",
-        "sizes[rank(X)|0]",
-    ],
-    inputs: &[
+const RESIZE_11: OpDef = RESIZE
+    .since(11)
+    .inputs(&[
         req("X", "T1"),
         req("roi", "T2"),
         req("scales", "tensor(float)"),
         opt("sizes", "tensor(int64)"),
-    ],
-    outputs: &[req("Y", "T1")],
-    attributes: &[
+    ])
+    .outputs(&[req("Y", "T1")])
+    .attributes(&[
         attr("coordinate_transformation_mode", Str("half_pixel")),
         attr("cubic_coeff_a", Float(-0.75)),
         attr("exclude_outside", Int(0)),
         attr("extrapolation_value", Float(0.0)),
         attr("mode", Str("nearest")),
         attr("nearest_mode", Str("round_prefer_floor")),
-    ],
-    types: &[("T1", ALL), ("T2", FLOATS_F16)],
-    ..RESIZE
-};
+    ])
+    .types(&[("T1", ALL), ("T2", FLOATS_F16)])
+    .shapes(&[
+        "if coordinate_transformation_mode = tf_crop_and_resize: roi[2 * rank(X)]",
+        "scales[rank(X)|0]",
+        "sizes[rank(X)|0]",
+    ]);
 
-const RESIZE_13: OpDef = OpDef {
-    since: 13,
-    inputs: &[
+const RESIZE_13: OpDef = RESIZE_11
+    .since(13)
+    .inputs(&[
         req("X", "T1"),
         opt("roi", "T2"),
         opt("scales", "tensor(float)"),
         opt("sizes", "tensor(int64)"),
-    ],
-    types: &[("T1", ALL_BF16), ("T2", FLOATS_F16)],
-    ..RESIZE_11
-};
+    ])
+    .types(&[("T1", ALL_BF16), ("T2", FLOATS_F16)]);
 
-const RESIZE_18: OpDef = OpDef {
-    since: 18,
-    shapes: &[
-        "if coordinate_transformation_mode = tf_crop_and_resize: roi[2 * (len(axes) else rank(X))]",
-        "scales[len(axes) else rank(X)|0]",
-        "sizes[len(axes) else rank(X)|0]",
-    ],
-    attributes: &[
+const RESIZE_18: OpDef = RESIZE_13
+    .since(18)
+    .attributes(&[
         attr("antialias", Int(0)),
         attr("axes", Optional(AttrKind::Ints)),
         attr("coordinate_transformation_mode", Str("half_pixel")),
@@ -95,43 +81,37 @@ const RESIZE_18: OpDef = OpDef {
         attr("keep_aspect_ratio_policy", Str("stretch")),
         attr("mode", Str("nearest")),
         attr("nearest_mode", Str("round_prefer_floor")),
-    ],
-    ..RESIZE_13
-};
+    ])
+    .shapes(&[
+        "if coordinate_transformation_mode = tf_crop_and_resize: roi[2 * (len(axes) else rank(X))]",
+        "scales[len(axes) else rank(X)|0]",
+        "sizes[len(axes) else rank(X)|0]",
+    ]);
 
-const UPSAMPLE: OpDef = OpDef {
-    domain: "",
-    name: "Upsample",
-    since: 1,
-    inputs: &[req("X", "T")],
-    outputs: &[req("Y", "T")],
-    attributes: &[
+const UPSAMPLE: OpDef = op("Upsample", 1, upsample)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[
         attr("height_scale", Required(AttrKind::Float)),
         attr("mode", Str("nearest")),
         attr("width_scale", Required(AttrKind::Float)),
-    ],
-    types: &[("T", &[F32, F64, F16, I32, I64, Bool])],
-    shapes: &["X[_, _, _, _]"],
-    lower: upsample,
-    doc: "resampling by scales",
-};
+    ])
+    .types(&[("T", &[F32, F64, F16, I32, I64, Bool])])
+    .shapes(&["X[_, _, _, _]"])
+    .doc("resampling by scales");
 
-const UPSAMPLE_7: OpDef = OpDef {
-    since: 7,
-    shapes: &["len(scales) = rank(X)"],
-    attributes: &[attr("mode", Str("nearest")), attr("scales", Required(AttrKind::Floats))],
-    types: &[("T", ALL)],
-    ..UPSAMPLE
-};
+const UPSAMPLE_7: OpDef = UPSAMPLE
+    .since(7)
+    .attributes(&[attr("mode", Str("nearest")), attr("scales", Required(AttrKind::Floats))])
+    .types(&[("T", ALL)])
+    .shapes(&["len(scales) = rank(X)"]);
 
-const UPSAMPLE_9: OpDef = OpDef {
-    since: 9,
-    shapes: &["scales[rank(X)]"],
-    inputs: &[req("X", "T"), req("scales", "tensor(float)")],
-    attributes: &[attr("mode", Str("nearest"))],
-    types: &[("T", ALL)],
-    ..UPSAMPLE_7
-};
+const UPSAMPLE_9: OpDef = UPSAMPLE_7
+    .since(9)
+    .inputs(&[req("X", "T"), req("scales", "tensor(float)")])
+    .attributes(&[attr("mode", Str("nearest"))])
+    .types(&[("T", ALL)])
+    .shapes(&["scales[rank(X)]"]);
 
 fn malformed<T>(message: String) -> Result<T> {
     Err(Error::malformed(Stage::Infer, message))

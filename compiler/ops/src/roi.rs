@@ -6,32 +6,52 @@ use super::spatial::channels_last;
 use onnxc_ir::build::Builder;
 use onnxc_ir::graph::{Graph, Op, TensorType};
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("RoiAlign", 10, &[req("X", "T1"), req("rois", "T1"), req("batch_indices", "T2")], &[req("Y", "T1")],
-        &[string("mode", "avg"), int("output_height", 1), int("output_width", 1), int("sampling_ratio", 0),
-          float("spatial_scale", 1.0)],
-        &[("T1", FLOATS_F16), ("T2", I64S)],
-        ROI_ALIGN_SHAPES, roi_align, "Regions of interest, sampled between points and pooled"),
-    row("RoiAlign", 16, &[req("X", "T1"), req("rois", "T1"), req("batch_indices", "T2")], &[req("Y", "T1")],
-        &[string("coordinate_transformation_mode", "half_pixel"), string("mode", "avg"), int("output_height", 1),
-          int("output_width", 1), int("sampling_ratio", 0), float("spatial_scale", 1.0)],
-        &[("T1", FLOATS_F16), ("T2", I64S)],
-        ROI_ALIGN_SHAPES, roi_align, "Regions of interest, sampled between points and pooled"),
-    row("RoiAlign", 22, &[req("X", "T1"), req("rois", "T1"), req("batch_indices", "T2")], &[req("Y", "T1")],
-        &[string("coordinate_transformation_mode", "half_pixel"), string("mode", "avg"), int("output_height", 1),
-          int("output_width", 1), int("sampling_ratio", 0), float("spatial_scale", 1.0)],
-        &[("T1", FLOATS), ("T2", I64S)],
-        ROI_ALIGN_SHAPES, roi_align, "Regions of interest, sampled between points and pooled"),
-    row("MaxRoiPool", 1, &[req("X", "T"), req("rois", "T")], &[req("Y", "T")],
-        &[required("pooled_shape", Ints), float("spatial_scale", 1.0)], &[("T", FLOATS_F16)],
-        MAX_ROI_POOL_SHAPES, max_roi_pool,
-        "Regions of interest, cut into bins and maximized"),
-    row("MaxRoiPool", 22, &[req("X", "T"), req("rois", "T")], &[req("Y", "T")],
-        &[required("pooled_shape", Ints), float("spatial_scale", 1.0)], &[("T", FLOATS)],
-        MAX_ROI_POOL_SHAPES, max_roi_pool,
-        "Regions of interest, cut into bins and maximized"),
+    ROI_ALIGN,
+    ROI_ALIGN.since(16).attributes(&[
+        string("coordinate_transformation_mode", "half_pixel"),
+        string("mode", "avg"),
+        int("output_height", 1),
+        int("output_width", 1),
+        int("sampling_ratio", 0),
+        float("spatial_scale", 1.0),
+    ]),
+    ROI_ALIGN
+        .since(22)
+        .attributes(&[
+            string("coordinate_transformation_mode", "half_pixel"),
+            string("mode", "avg"),
+            int("output_height", 1),
+            int("output_width", 1),
+            int("sampling_ratio", 0),
+            float("spatial_scale", 1.0),
+        ])
+        .types(&[("T1", FLOATS), ("T2", I64S)]),
+    MAX_ROI_POOL,
+    MAX_ROI_POOL.since(22).types(&[("T", FLOATS)]),
 ];
+
+const ROI_ALIGN: OpDef = op("RoiAlign", 10, roi_align)
+    .inputs(&[req("X", "T1"), req("rois", "T1"), req("batch_indices", "T2")])
+    .outputs(&[req("Y", "T1")])
+    .attributes(&[
+        string("mode", "avg"),
+        int("output_height", 1),
+        int("output_width", 1),
+        int("sampling_ratio", 0),
+        float("spatial_scale", 1.0),
+    ])
+    .types(&[("T1", FLOATS_F16), ("T2", I64S)])
+    .shapes(ROI_ALIGN_SHAPES)
+    .doc("Regions of interest, sampled between points and pooled");
+
+const MAX_ROI_POOL: OpDef = op("MaxRoiPool", 1, max_roi_pool)
+    .inputs(&[req("X", "T"), req("rois", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[required("pooled_shape", Ints), float("spatial_scale", 1.0)])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(MAX_ROI_POOL_SHAPES)
+    .doc("Regions of interest, cut into bins and maximized");
 
 const ROI_ALIGN_SHAPES: &[&str] = &["X[_, _, _, _]", "rois[R, 4]", "batch_indices[R]"];
 

@@ -6,8 +6,10 @@ pub use super::agreement::ANY;
 pub use super::item::{ALL_KINDS, Item, ItemKind, SEQUENCES};
 pub use super::sets::*;
 pub use super::types::*;
-pub use super::{AttrDef, NodeCx, OpDef, Param, normalize_axes, normalize_axis, not_one_of, opt, req, var};
-use super::{AttrDefault, AttrKind, InputKey, LowerFn};
+pub use super::{
+    AttrDef, NodeCx, OpDef, Param, normalize_axes, normalize_axis, not_one_of, op, opt, req, var,
+};
+use super::{AttrDefault, AttrKind, InputKey};
 use onnxc_ir::build::Builder;
 pub use onnxc_ir::error::{Error, Result, Stage};
 pub use onnxc_ir::graph::claim::{self, V};
@@ -15,22 +17,6 @@ use onnxc_ir::graph::claim::{Fault, Operand};
 pub use onnxc_ir::graph::data::Says;
 pub use onnxc_ir::graph::{DType, Dim, Requirement, ValueId};
 pub use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
-
-/// A row of the default domain. Where the schema names a type instead of a variable, the parameter does
-/// too, in ONNX's spelling: `tensor(int64)`.
-pub const fn row(
-    name: &'static str,
-    since: u32,
-    inputs: &'static [Param],
-    outputs: &'static [Param],
-    attributes: &'static [AttrDef],
-    types: &'static [(&'static str, &'static [DType])],
-    shapes: &'static [&'static str],
-    lower: LowerFn,
-    doc: &'static str,
-) -> OpDef {
-    OpDef { domain: "", name, since, inputs, outputs, attributes, types, shapes, lower, doc }
-}
 
 /// Agreements of operators whose inputs `A` and `B` broadcast against each other.
 pub const BROADCAST: &[&str] = &["broadcast(A, B)"];

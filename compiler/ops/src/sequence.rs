@@ -13,30 +13,63 @@ const SPLIT: &[Param] = &[req("input", "T"), opt("split", "I")];
 const SIZES: &[&str] = &["split[] | [_]"];
 const SPLIT_ATTRIBUTES: &[AttrDef] = &[int("keepdims", 1), int("axis", 0)];
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("SequenceEmpty", 11, &[], &[req("output", "S").of(SEQUENCE)], &[optional("dtype", Int)], &[("S", ALL)], ANY, empty,
-        "A sequence without elements"),
-    row("SequenceConstruct", 11, &[var("inputs", "T")], &[OUTPUT], &[], &[("T", ALL), ("S", ALL)], ANY, construct,
-        "A sequence of the inputs"),
-    row("SequenceInsert", 11, &[INPUT, req("tensor", "T"), opt("position", "I")], &[OUTPUT], &[],
-        &[("T", ALL), ("S", ALL), ("I", INDICES)], POSITION, insert, "A sequence with one more element"),
-    row("SequenceErase", 11, &[INPUT, opt("position", "I")], &[OUTPUT], &[], &[("S", ALL), ("I", INDICES)], POSITION, erase,
-        "A sequence without one of its elements"),
-    row("SequenceAt", 11, &[INPUT, req("position", "I")], &[req("tensor", "T")], &[],
-        &[("S", ALL), ("T", ALL), ("I", INDICES)], POSITION, at, "An element of a sequence"),
-    row("SequenceLength", 11, &[INPUT], &[req("length", "I")], &[], &[("S", ALL), ("I", I64S)], ANY, length,
-        "Number of elements of a sequence"),
-    row("SplitToSequence", 11, SPLIT, &[OUTPUT], SPLIT_ATTRIBUTES, &[("T", ALL), ("I", INDICES), ("S", ALL)], SIZES, split,
-        "The parts of a tensor along an axis"),
-    row("SplitToSequence", 24, SPLIT, &[OUTPUT], SPLIT_ATTRIBUTES, &[("T", ALL_BF16), ("I", INDICES), ("S", ALL_BF16)], SIZES,
-        split, "The parts of a tensor along an axis"),
-    row("ConcatFromSequence", 11, &[INPUT], &[req("concat_result", "T")], &[int("new_axis", 0), required("axis", Int)],
-        &[("S", ALL), ("T", ALL)], ANY, concat, "The elements of a sequence joined along an axis"),
-    row("SequenceMap", 17, &[INPUT, mixed("additional_inputs", "V").of(SEQUENCES)],
-        &[mixed("out_sequence", "S").of(SEQUENCE)], &[required("body", Graph)], &[("S", ALL), ("V", ALL)], ANY, map,
-        "The results of a body for each element of sequences"),
+    op("SequenceEmpty", 11, empty)
+        .outputs(&[req("output", "S").of(SEQUENCE)])
+        .attributes(&[optional("dtype", Int)])
+        .types(&[("S", ALL)])
+        .doc("A sequence without elements"),
+    op("SequenceConstruct", 11, construct)
+        .inputs(&[var("inputs", "T")])
+        .outputs(&[OUTPUT])
+        .types(&[("T", ALL), ("S", ALL)])
+        .doc("A sequence of the inputs"),
+    op("SequenceInsert", 11, insert)
+        .inputs(&[INPUT, req("tensor", "T"), opt("position", "I")])
+        .outputs(&[OUTPUT])
+        .types(&[("T", ALL), ("S", ALL), ("I", INDICES)])
+        .shapes(POSITION)
+        .doc("A sequence with one more element"),
+    op("SequenceErase", 11, erase)
+        .inputs(&[INPUT, opt("position", "I")])
+        .outputs(&[OUTPUT])
+        .types(&[("S", ALL), ("I", INDICES)])
+        .shapes(POSITION)
+        .doc("A sequence without one of its elements"),
+    op("SequenceAt", 11, at)
+        .inputs(&[INPUT, req("position", "I")])
+        .outputs(&[req("tensor", "T")])
+        .types(&[("S", ALL), ("T", ALL), ("I", INDICES)])
+        .shapes(POSITION)
+        .doc("An element of a sequence"),
+    op("SequenceLength", 11, length)
+        .inputs(&[INPUT])
+        .outputs(&[req("length", "I")])
+        .types(&[("S", ALL), ("I", I64S)])
+        .doc("Number of elements of a sequence"),
+    SPLIT_TO_SEQUENCE,
+    SPLIT_TO_SEQUENCE.since(24).types(&[("T", ALL_BF16), ("I", INDICES), ("S", ALL_BF16)]),
+    op("ConcatFromSequence", 11, concat)
+        .inputs(&[INPUT])
+        .outputs(&[req("concat_result", "T")])
+        .attributes(&[int("new_axis", 0), required("axis", Int)])
+        .types(&[("S", ALL), ("T", ALL)])
+        .doc("The elements of a sequence joined along an axis"),
+    op("SequenceMap", 17, map)
+        .inputs(&[INPUT, mixed("additional_inputs", "V").of(SEQUENCES)])
+        .outputs(&[mixed("out_sequence", "S").of(SEQUENCE)])
+        .attributes(&[required("body", Graph)])
+        .types(&[("S", ALL), ("V", ALL)])
+        .doc("The results of a body for each element of sequences"),
 ];
+
+const SPLIT_TO_SEQUENCE: OpDef = op("SplitToSequence", 11, split)
+    .inputs(SPLIT)
+    .outputs(&[OUTPUT])
+    .attributes(SPLIT_ATTRIBUTES)
+    .types(&[("T", ALL), ("I", INDICES), ("S", ALL)])
+    .shapes(SIZES)
+    .doc("The parts of a tensor along an axis");
 
 fn empty(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let dtype = cx.optional_int("dtype")?.map_or(Ok(DType::F32), super::convert::dtype_of)?;

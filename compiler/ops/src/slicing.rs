@@ -4,75 +4,122 @@ use super::dynamic::{axis_mask, spread};
 use super::row::*;
 use onnxc_ir::graph::{Op, Tensor};
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("Slice", 1, &[req("data", "T")], &[req("output", "T")],
-        &[optional("axes", Ints), required("ends", Ints), required("starts", Ints)], &[("T", ALL)],
-        SLICE_SHAPES_1, slice,
-        "A strided range of each axis"),
-    row("Slice", 10,
-        &[req("data", "T"), req("starts", "Tind"), req("ends", "Tind"), opt("axes", "Tind"),
-          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL), ("Tind", INDICES)],
-          SLICE_SHAPES_10, slice,
-        "A strided range of each axis"),
-    row("Slice", 11,
-        &[req("data", "T"), req("starts", "Tind"), req("ends", "Tind"), opt("axes", "Tind"),
-          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL), ("Tind", INDICES)],
-          SLICE_SHAPES_10, slice,
-        "A strided range of each axis"),
-    row("Slice", 13,
-        &[req("data", "T"), req("starts", "Tind"), req("ends", "Tind"), opt("axes", "Tind"),
-          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL_BF16), ("Tind", INDICES)],
-          SLICE_SHAPES_10, slice,
-        "A strided range of each axis"),
-    row("Pad", 1, &[req("data", "T")], &[req("output", "T")],
-        &[string("mode", "constant"), required("paddings", Ints), float("value", 0.0)], &[("T", FLOATS_F16)],
-        PAD_SHAPES_1, pad, "Elements added around or, with negative counts, removed"),
-    row("Pad", 2, &[req("data", "T")], &[req("output", "T")],
-        &[string("mode", "constant"), required("pads", Ints), float("value", 0.0)], &[("T", FLOATS_F16)],
-        PAD_SHAPES_2, pad, "Elements added around or, with negative counts, removed"),
-    row("Pad", 11, &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T")],
-        &[req("output", "T")], &[string("mode", "constant")],
-        &[("T", NUMERIC_NO_BF16)], PAD_SHAPES_11, pad,
-        "Elements added around or, with negative counts, removed"),
-    row("Pad", 13, &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T")],
-        &[req("output", "T")], &[string("mode", "constant")], &[("T", ALL_BF16)], PAD_SHAPES_11, pad,
-        "Elements added around or, with negative counts, removed"),
-    row("Pad", 18,
-        &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
-        &[req("output", "T")], &[string("mode", "constant")],
-        &[("T", ALL_BF16), ("Tind", INDICES)], PAD_SHAPES_18, pad,
-        "Elements added around or, with negative counts, removed"),
-    row("Pad", 19,
-        &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
-        &[req("output", "T")], &[string("mode", "constant")],
-        &[("T", ALL_BF16), ("Tind", INDICES)], PAD_SHAPES_18, pad,
-        "Elements added around or, with negative counts, removed"),
-    row("Pad", 21,
-        &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
-        &[req("output", "T")], &[string("mode", "constant")],
-        &[("T", ALL_21), ("Tind", INDICES)], PAD_SHAPES_18, pad,
-        "Elements added around or, with negative counts, removed"),
-    row("Pad", 23,
-        &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
-        &[req("output", "T")], &[string("mode", "constant")],
-        &[("T", ALL_23), ("Tind", INDICES)], PAD_SHAPES_18, pad,
-        "Elements added around or, with negative counts, removed"),
-    row("Pad", 24,
-        &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
-        &[req("output", "T")], &[string("mode", "constant")],
-        &[("T", ALL_24), ("Tind", INDICES)], PAD_SHAPES_18, pad,
-        "Elements added around or, with negative counts, removed"),
-    row("Pad", 25,
-        &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
-        &[req("output", "T")], &[string("mode", "constant")],
-        &[("T", ALL_25), ("Tind", INDICES)], PAD_SHAPES_18, pad,
-        "Elements added around or, with negative counts, removed"),
-    row("CenterCropPad", 18, &[req("input_data", "T"), req("shape", "Tind")], &[req("output_data", "T")],
-        &[optional("axes", Ints)], &[("T", ALL_BF16), ("Tind", INDICES)],
-        CENTER_CROP_PAD_SHAPES, center_crop_pad,
-        "Cropped or padded about the centre to a shape"),
+    SLICE,
+    SLICE_10,
+    SLICE_10.since(11),
+    SLICE_10.since(13).types(&[("T", ALL_BF16), ("Tind", INDICES)]),
+    PAD,
+    PAD.since(2)
+        .attributes(&[string("mode", "constant"), required("pads", Ints), float("value", 0.0)])
+        .shapes(PAD_SHAPES_2),
+    PAD_11,
+    PAD_11.since(13).types(&[("T", ALL_BF16)]),
+    PAD_11
+        .since(18)
+        .inputs(&[
+            req("data", "T"),
+            req("pads", "tensor(int64)"),
+            opt("constant_value", "T"),
+            opt("axes", "Tind"),
+        ])
+        .types(&[("T", ALL_BF16), ("Tind", INDICES)])
+        .shapes(PAD_SHAPES_18),
+    PAD_11
+        .since(19)
+        .inputs(&[
+            req("data", "T"),
+            req("pads", "tensor(int64)"),
+            opt("constant_value", "T"),
+            opt("axes", "Tind"),
+        ])
+        .types(&[("T", ALL_BF16), ("Tind", INDICES)])
+        .shapes(PAD_SHAPES_18),
+    PAD_11
+        .since(21)
+        .inputs(&[
+            req("data", "T"),
+            req("pads", "tensor(int64)"),
+            opt("constant_value", "T"),
+            opt("axes", "Tind"),
+        ])
+        .types(&[("T", ALL_21), ("Tind", INDICES)])
+        .shapes(PAD_SHAPES_18),
+    PAD_11
+        .since(23)
+        .inputs(&[
+            req("data", "T"),
+            req("pads", "tensor(int64)"),
+            opt("constant_value", "T"),
+            opt("axes", "Tind"),
+        ])
+        .types(&[("T", ALL_23), ("Tind", INDICES)])
+        .shapes(PAD_SHAPES_18),
+    PAD_11
+        .since(24)
+        .inputs(&[
+            req("data", "T"),
+            req("pads", "tensor(int64)"),
+            opt("constant_value", "T"),
+            opt("axes", "Tind"),
+        ])
+        .types(&[("T", ALL_24), ("Tind", INDICES)])
+        .shapes(PAD_SHAPES_18),
+    PAD_11
+        .since(25)
+        .inputs(&[
+            req("data", "T"),
+            req("pads", "tensor(int64)"),
+            opt("constant_value", "T"),
+            opt("axes", "Tind"),
+        ])
+        .types(&[("T", ALL_25), ("Tind", INDICES)])
+        .shapes(PAD_SHAPES_18),
+    op("CenterCropPad", 18, center_crop_pad)
+        .inputs(&[req("input_data", "T"), req("shape", "Tind")])
+        .outputs(&[req("output_data", "T")])
+        .attributes(&[optional("axes", Ints)])
+        .types(&[("T", ALL_BF16), ("Tind", INDICES)])
+        .shapes(CENTER_CROP_PAD_SHAPES)
+        .doc("Cropped or padded about the centre to a shape"),
 ];
+
+const SLICE: OpDef = op("Slice", 1, slice)
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[optional("axes", Ints), required("ends", Ints), required("starts", Ints)])
+    .types(&[("T", ALL)])
+    .shapes(SLICE_SHAPES_1)
+    .doc("A strided range of each axis");
+
+const SLICE_10: OpDef = op("Slice", 10, slice)
+    .inputs(&[
+        req("data", "T"),
+        req("starts", "Tind"),
+        req("ends", "Tind"),
+        opt("axes", "Tind"),
+        opt("steps", "Tind"),
+    ])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", ALL), ("Tind", INDICES)])
+    .shapes(SLICE_SHAPES_10)
+    .doc("A strided range of each axis");
+
+const PAD: OpDef = op("Pad", 1, pad)
+    .inputs(&[req("data", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[string("mode", "constant"), required("paddings", Ints), float("value", 0.0)])
+    .types(&[("T", FLOATS_F16)])
+    .shapes(PAD_SHAPES_1)
+    .doc("Elements added around or, with negative counts, removed");
+
+const PAD_11: OpDef = op("Pad", 11, pad)
+    .inputs(&[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[string("mode", "constant")])
+    .types(&[("T", NUMERIC_NO_BF16)])
+    .shapes(PAD_SHAPES_11)
+    .doc("Elements added around or, with negative counts, removed");
 
 const SLICE_SHAPES_1: &[&str] = &["len(starts) = len(ends)", "len(axes) = len(starts)"];
 

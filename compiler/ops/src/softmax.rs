@@ -1,9 +1,8 @@
 //! Softmax and its kin. Before version 13 the operand is taken as a matrix: rows are the axes before `axis`.
 
 use super::AttrDefault::Int;
-use super::agreement::ANY;
 use super::types::*;
-use super::{NodeCx, OpDef, attr, normalize_axis, req};
+use super::{NodeCx, OpDef, attr, normalize_axis, op, req};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::dim::product;
@@ -12,54 +11,36 @@ use onnxc_ir::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 pub const ROWS: &[OpDef] = &[
     SOFTMAX,
-    OpDef { since: 11, ..SOFTMAX },
-    OpDef { since: 13, attributes: &[attr("axis", Int(-1))], types: &[("T", FLOATS)], ..SOFTMAX },
+    SOFTMAX.since(11),
+    SOFTMAX.since(13).attributes(&[attr("axis", Int(-1))]).types(&[("T", FLOATS)]),
     LOG_SOFTMAX,
-    OpDef { since: 11, ..LOG_SOFTMAX },
-    OpDef { since: 13, attributes: &[attr("axis", Int(-1))], types: &[("T", FLOATS)], ..LOG_SOFTMAX },
+    LOG_SOFTMAX.since(11),
+    LOG_SOFTMAX.since(13).attributes(&[attr("axis", Int(-1))]).types(&[("T", FLOATS)]),
     HARDMAX,
-    OpDef { since: 11, ..HARDMAX },
-    OpDef { since: 13, attributes: &[attr("axis", Int(-1))], types: &[("T", FLOATS)], ..HARDMAX },
+    HARDMAX.since(11),
+    HARDMAX.since(13).attributes(&[attr("axis", Int(-1))]).types(&[("T", FLOATS)]),
 ];
 
-const SOFTMAX: OpDef = OpDef {
-    domain: "",
-    name: "Softmax",
-    since: 1,
-    inputs: &[req("input", "T")],
-    outputs: &[req("output", "T")],
-    attributes: &[attr("axis", Int(1))],
-    types: &[("T", FLOATS_F16)],
-    shapes: ANY,
-    lower: softmax,
-    doc: "exp(x) / sum(exp(x))",
-};
+const SOFTMAX: OpDef = op("Softmax", 1, softmax)
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[attr("axis", Int(1))])
+    .types(&[("T", FLOATS_F16)])
+    .doc("exp(x) / sum(exp(x))");
 
-const LOG_SOFTMAX: OpDef = OpDef {
-    domain: "",
-    name: "LogSoftmax",
-    since: 1,
-    inputs: &[req("input", "T")],
-    outputs: &[req("output", "T")],
-    attributes: &[attr("axis", Int(1))],
-    types: &[("T", FLOATS_F16)],
-    shapes: ANY,
-    lower: log_softmax,
-    doc: "log(softmax(x))",
-};
+const LOG_SOFTMAX: OpDef = op("LogSoftmax", 1, log_softmax)
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[attr("axis", Int(1))])
+    .types(&[("T", FLOATS_F16)])
+    .doc("log(softmax(x))");
 
-const HARDMAX: OpDef = OpDef {
-    domain: "",
-    name: "Hardmax",
-    since: 1,
-    inputs: &[req("input", "T")],
-    outputs: &[req("output", "T")],
-    attributes: &[attr("axis", Int(1))],
-    types: &[("T", FLOATS_F16)],
-    shapes: ANY,
-    lower: hardmax,
-    doc: "1 at the first maximum, 0 elsewhere",
-};
+const HARDMAX: OpDef = op("Hardmax", 1, hardmax)
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[attr("axis", Int(1))])
+    .types(&[("T", FLOATS_F16)])
+    .doc("1 at the first maximum, 0 elsewhere");
 
 /// Applies `along(x, axis)` to the operand, coerced to a matrix in the old versions.
 fn on_rows(

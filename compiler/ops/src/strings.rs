@@ -13,18 +13,36 @@ use onnxc_runtime_support::strings::regex;
 const STRING: &[DType] = &[DType::Str];
 const ONE_ROW: &[&str] = &["X[_] | [1, _]"];
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("StringConcat", 20, &[req("X", "T"), req("Y", "T")], &[req("Z", "T")], &[], &[("T", STRING)],
-        &["broadcast(X, Y)"], concat, "Two texts joined"),
-    row("StringSplit", 20, &[req("X", "T1")], &[req("Y", "T2"), req("Z", "T3")],
-        &[optional("delimiter", Str), optional("maxsplit", Int)],
-        &[("T1", STRING), ("T2", STRING), ("T3", I64S)], ANY, split, "The parts of texts between delimiters, and their number"),
-    row("StringNormalizer", 10, &[req("X", "tensor(string)")], &[req("Y", "tensor(string)")],
-        &[string("case_change_action", "NONE"), int("is_case_sensitive", 0), optional("locale", Str), optional("stopwords", Strs)],
-        &[], ONE_ROW, normalize, "Texts without stop words, in small or capital letters"),
-    row("RegexFullMatch", 20, &[req("X", "T1")], &[req("Y", "T2")], &[optional("pattern", Str)],
-        &[("T1", STRING), ("T2", BOOL)], ANY, full_match, "Whether a regular expression matches the whole of a text"),
+    op("StringConcat", 20, concat)
+        .inputs(&[req("X", "T"), req("Y", "T")])
+        .outputs(&[req("Z", "T")])
+        .types(&[("T", STRING)])
+        .shapes(&["broadcast(X, Y)"])
+        .doc("Two texts joined"),
+    op("StringSplit", 20, split)
+        .inputs(&[req("X", "T1")])
+        .outputs(&[req("Y", "T2"), req("Z", "T3")])
+        .attributes(&[optional("delimiter", Str), optional("maxsplit", Int)])
+        .types(&[("T1", STRING), ("T2", STRING), ("T3", I64S)])
+        .doc("The parts of texts between delimiters, and their number"),
+    op("StringNormalizer", 10, normalize)
+        .inputs(&[req("X", "tensor(string)")])
+        .outputs(&[req("Y", "tensor(string)")])
+        .attributes(&[
+            string("case_change_action", "NONE"),
+            int("is_case_sensitive", 0),
+            optional("locale", Str),
+            optional("stopwords", Strs),
+        ])
+        .shapes(ONE_ROW)
+        .doc("Texts without stop words, in small or capital letters"),
+    op("RegexFullMatch", 20, full_match)
+        .inputs(&[req("X", "T1")])
+        .outputs(&[req("Y", "T2")])
+        .attributes(&[optional("pattern", Str)])
+        .types(&[("T1", STRING), ("T2", BOOL)])
+        .doc("Whether a regular expression matches the whole of a text"),
 ];
 
 /// One text per element of `like`.

@@ -7,12 +7,10 @@ use super::row::*;
 use super::strings::{constant, distinct, find};
 use onnxc_ir::graph::{Op, Tensor};
 
-pub const ROWS: &[OpDef] = &[row(
-    "TfIdfVectorizer",
-    9,
-    &[req("X", "T")],
-    &[req("Y", "T1")],
-    &[
+pub const ROWS: &[OpDef] = &[op("TfIdfVectorizer", 9, vectorize)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T1")])
+    .attributes(&[
         required("max_gram_length", Int),
         required("max_skip_count", Int),
         required("min_gram_length", Int),
@@ -22,12 +20,9 @@ pub const ROWS: &[OpDef] = &[row(
         optional("pool_int64s", Ints),
         optional("pool_strings", Strs),
         optional("weights", Floats),
-    ],
-    &[("T", &[DType::Str, DType::I32, DType::I64]), ("T1", F32S)],
-    ANY,
-    vectorize,
-    "Counts of n-grams, weighted",
-)];
+    ])
+    .types(&[("T", &[DType::Str, DType::I32, DType::I64]), ("T1", F32S)])
+    .doc("Counts of n-grams, weighted")];
 
 /// The n-grams of one length.
 struct Grams {

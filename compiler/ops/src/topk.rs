@@ -2,23 +2,32 @@
 
 use super::row::*;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("TopK", 1, &[req("X", "T")], &[req("Values", "T"), req("Indices", "I")],
-        &[int("axis", -1), required("k", Int)], &[("T", FLOATS_F16), ("I", I64S)], TOP_K_SHAPES_1, top_k,
-        "The k largest elements along an axis, and their indices"),
-    row("TopK", 10, &[req("X", "T"), req("K", "tensor(int64)")], &[req("Values", "T"), req("Indices", "I")],
-        &[int("axis", -1)], &[("T", FLOATS_F16), ("I", I64S)], TOP_K_SHAPES_10, top_k,
-        "The k largest elements along an axis, and their indices"),
-    row("TopK", 11, &[req("X", "T"), req("K", "tensor(int64)")], &[req("Values", "T"), req("Indices", "I")],
-        &[int("axis", -1), int("largest", 1), int("sorted", 1)], &[("T", NUMERIC_NO_BF16), ("I", I64S)],
-        TOP_K_SHAPES_10, top_k,
-        "The k largest or smallest elements along an axis, and their indices"),
-    row("TopK", 24, &[req("X", "T"), req("K", "tensor(int64)")], &[req("Values", "T"), req("Indices", "I")],
-        &[int("axis", -1), int("largest", 1), int("sorted", 1)], &[("T", NUMERIC), ("I", I64S)],
-        TOP_K_SHAPES_10, top_k,
-        "The k largest or smallest elements along an axis, and their indices"),
+    TOP_K,
+    TOP_K
+        .since(10)
+        .inputs(&[req("X", "T"), req("K", "tensor(int64)")])
+        .attributes(&[int("axis", -1)])
+        .shapes(TOP_K_SHAPES_10),
+    TOP_K_11,
+    TOP_K_11.since(24).types(&[("T", NUMERIC), ("I", I64S)]),
 ];
+
+const TOP_K: OpDef = op("TopK", 1, top_k)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Values", "T"), req("Indices", "I")])
+    .attributes(&[int("axis", -1), required("k", Int)])
+    .types(&[("T", FLOATS_F16), ("I", I64S)])
+    .shapes(TOP_K_SHAPES_1)
+    .doc("The k largest elements along an axis, and their indices");
+
+const TOP_K_11: OpDef = op("TopK", 11, top_k)
+    .inputs(&[req("X", "T"), req("K", "tensor(int64)")])
+    .outputs(&[req("Values", "T"), req("Indices", "I")])
+    .attributes(&[int("axis", -1), int("largest", 1), int("sorted", 1)])
+    .types(&[("T", NUMERIC_NO_BF16), ("I", I64S)])
+    .shapes(TOP_K_SHAPES_10)
+    .doc("The k largest or smallest elements along an axis, and their indices");
 
 const TOP_K_SHAPES_1: &[&str] = &["X[..axis, _, ..]"];
 

@@ -12,65 +12,47 @@ pub const DOMAIN: &str = "ai.onnx.preview.training";
 /// importer makes it.
 pub const BODY: &str = "onnxc.body";
 
-const GRADIENT: OpDef = OpDef {
-    domain: DOMAIN,
-    ..row(
-        "Gradient",
-        1,
-        &[super::mixed("Inputs", "T1")],
-        &[super::mixed("Outputs", "T2")],
-        &[required("xs", Strs), required("y", Str), optional("zs", Strs)],
-        &[("T1", ALL), ("T2", FLOATS_F16)],
-        &[],
-        gradient,
-        "The derivatives of the sum of y's elements by each of xs",
-    )
-};
+const GRADIENT: OpDef = op("Gradient", 1, gradient)
+    .domain(DOMAIN)
+    .inputs(&[super::mixed("Inputs", "T1")])
+    .outputs(&[super::mixed("Outputs", "T2")])
+    .attributes(&[required("xs", Strs), required("y", Str), optional("zs", Strs)])
+    .types(&[("T1", ALL), ("T2", FLOATS_F16)])
+    .doc("The derivatives of the sum of y's elements by each of xs");
 
 pub const ROWS: &[OpDef] = &[
     GRADIENT,
-    optimizer(
-        "Adagrad",
-        &[float("decay_factor", 0.0), float("epsilon", 1e-6), float("norm_coefficient", 0.0)],
-        adagrad,
-        "A step by the gradient over the root of its accumulated squares",
-    ),
-    optimizer(
-        "Adam",
-        &[
+    optimizer("Adagrad", adagrad)
+        .attributes(&[float("decay_factor", 0.0), float("epsilon", 1e-6), float("norm_coefficient", 0.0)])
+        .doc("A step by the gradient over the root of its accumulated squares"),
+    optimizer("Adam", adam)
+        .attributes(&[
             float("alpha", 0.9),
             float("beta", 0.999),
             float("epsilon", 1e-6),
             float("norm_coefficient", 0.0),
             float("norm_coefficient_post", 0.0),
-        ],
-        adam,
-        "A step by the running mean of the gradient over the root of that of its squares",
-    ),
-    optimizer(
-        "Momentum",
-        &[
+        ])
+        .doc("A step by the running mean of the gradient over the root of that of its squares"),
+    optimizer("Momentum", momentum)
+        .attributes(&[
             required("alpha", Float),
             required("beta", Float),
             required("mode", Str),
             required("norm_coefficient", Float),
-        ],
-        momentum,
-        "A step by the gradient with momentum, standard or Nesterov's",
-    ),
+        ])
+        .doc("A step by the gradient with momentum, standard or Nesterov's"),
 ];
 
-const fn optimizer(
-    name: &'static str,
-    attributes: &'static [AttrDef],
-    lower: super::LowerFn,
-    doc: &'static str,
-) -> OpDef {
+const fn optimizer(name: &'static str, lower: super::LowerFn) -> OpDef {
     const INPUTS: &[Param] = &[req("R", "T1"), req("T", "T2"), super::mixed("inputs", "T3")];
     const OUTPUTS: &[Param] = &[super::mixed("outputs", "T3")];
-    let types = &[("T1", F32_F64), ("T2", I64S), ("T3", F32_F64)];
-    let shapes = &["count(R) = 1", "count(T) = 1"];
-    OpDef { domain: DOMAIN, ..row(name, 1, INPUTS, OUTPUTS, attributes, types, shapes, lower, doc) }
+    op(name, 1, lower)
+        .domain(DOMAIN)
+        .inputs(INPUTS)
+        .outputs(OUTPUTS)
+        .types(&[("T1", F32_F64), ("T2", I64S), ("T3", F32_F64)])
+        .shapes(&["count(R) = 1", "count(T) = 1"])
 }
 
 /// What the body computes from the inputs, and the derivatives of that. The inputs that these are by are values of their own

@@ -3,129 +3,220 @@
 use super::circular;
 use super::row::*;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("Abs", 1, &[req("X", "T")], &[req("Y", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Abs), "Absolute value"),
-    row("Abs", 6, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", NUMERIC_NO_BF16)],
-        ANY, |cx| unary(cx, UnaryFn::Abs), "Absolute value"),
-    row("Abs", 13, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", NUMERIC)],
-        ANY, |cx| unary(cx, UnaryFn::Abs),
-        "Absolute value"),
-    row("Neg", 1, &[req("X", "T")], &[req("Y", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Neg), "Negation"),
-    row("Neg", 6, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", SIGNED_NO_BF16)],
-        ANY, |cx| unary(cx, UnaryFn::Neg), "Negation"),
-    row("Neg", 13, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", SIGNED)],
-        ANY, |cx| unary(cx, UnaryFn::Neg),
-        "Negation"),
-    row("Sign", 9, &[req("input", "T")], &[req("output", "T")], &[], &[("T", NUMERIC_NO_BF16)],
-        ANY, |cx| unary(cx, UnaryFn::Sign), "-1, 0 or 1 by the sign"),
-    row("Sign", 13, &[req("input", "T")], &[req("output", "T")], &[], &[("T", NUMERIC)],
-        ANY, |cx| unary(cx, UnaryFn::Sign), "-1, 0 or 1 by the sign"),
-    row("Ceil", 1, &[req("X", "T")], &[req("Y", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Ceil), "Rounding up"),
-    row("Ceil", 6, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Ceil), "Rounding up"),
-    row("Ceil", 13, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| unary(cx, UnaryFn::Ceil),
-        "Rounding up"),
-    row("Floor", 1, &[req("X", "T")], &[req("Y", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Floor), "Rounding down"),
-    row("Floor", 6, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Floor), "Rounding down"),
-    row("Floor", 13, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| unary(cx, UnaryFn::Floor), "Rounding down"),
-    row("Round", 11, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Round), "Rounding to nearest, ties to even"),
-    row("Round", 22, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| unary(cx, UnaryFn::Round), "Rounding to nearest, ties to even"),
-    row("Sqrt", 1, &[req("X", "T")], &[req("Y", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Sqrt), "Square root"),
-    row("Sqrt", 6, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Sqrt), "Square root"),
-    row("Sqrt", 13, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| unary(cx, UnaryFn::Sqrt),
-        "Square root"),
-    row("Reciprocal", 1, &[req("X", "T")], &[req("Y", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Recip), "1 / x"),
-    row("Reciprocal", 6, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Recip), "1 / x"),
-    row("Reciprocal", 13, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| unary(cx, UnaryFn::Recip), "1 / x"),
-    row("Exp", 1, &[req("input", "T")], &[req("output", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Exp), "Exponential"),
-    row("Exp", 6, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Exp), "Exponential"),
-    row("Exp", 13, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| unary(cx, UnaryFn::Exp), "Exponential"),
-    row("Log", 1, &[req("input", "T")], &[req("output", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Log), "Natural logarithm"),
-    row("Log", 6, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Log), "Natural logarithm"),
-    row("Log", 13, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| unary(cx, UnaryFn::Log), "Natural logarithm"),
-    row("Sin", 7, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| circular::row(cx, UnaryFn::Sin), "Sine"),
-    row("Sin", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| circular::row(cx, UnaryFn::Sin), "Sine"),
-    row("Cos", 7, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| circular::row(cx, UnaryFn::Cos), "Cosine"),
-    row("Cos", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| circular::row(cx, UnaryFn::Cos), "Cosine"),
-    row("Tan", 7, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| circular::row(cx, UnaryFn::Tan), "Tangent"),
-    row("Tan", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| circular::row(cx, UnaryFn::Tan), "Tangent"),
-    row("Asin", 7, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Asin), "Inverse sine"),
-    row("Asin", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| unary(cx, UnaryFn::Asin), "Inverse sine"),
-    row("Acos", 7, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Acos), "Inverse cosine"),
-    row("Acos", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| unary(cx, UnaryFn::Acos), "Inverse cosine"),
-    row("Atan", 7, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Atan), "Inverse tangent"),
-    row("Atan", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| unary(cx, UnaryFn::Atan), "Inverse tangent"),
-    row("Sinh", 9, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Sinh), "Hyperbolic sine"),
-    row("Sinh", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| unary(cx, UnaryFn::Sinh), "Hyperbolic sine"),
-    row("Cosh", 9, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Cosh), "Hyperbolic cosine"),
-    row("Cosh", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| unary(cx, UnaryFn::Cosh), "Hyperbolic cosine"),
-    row("Tanh", 1, &[req("input", "T")], &[req("output", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Tanh), "Hyperbolic tangent"),
-    row("Tanh", 6, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Tanh), "Hyperbolic tangent"),
-    row("Tanh", 13, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| unary(cx, UnaryFn::Tanh), "Hyperbolic tangent"),
-    row("Asinh", 9, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Asinh), "Inverse hyperbolic sine"),
-    row("Asinh", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| unary(cx, UnaryFn::Asinh), "Inverse hyperbolic sine"),
-    row("Acosh", 9, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Acosh), "Inverse hyperbolic cosine"),
-    row("Acosh", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| unary(cx, UnaryFn::Acosh), "Inverse hyperbolic cosine"),
-    row("Atanh", 9, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Atanh), "Inverse hyperbolic tangent"),
-    row("Atanh", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| unary(cx, UnaryFn::Atanh), "Inverse hyperbolic tangent"),
-    row("Erf", 9, &[req("input", "T")], &[req("output", "T")], &[], &[("T", NUMERIC_NO_BF16)],
-        ANY, erf, "Gauss error function"),
-    row("Erf", 13, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, erf, "Gauss error function"),
-    row("Sigmoid", 1, &[req("X", "T")], &[req("Y", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Sigmoid), "1 / (1 + exp(-x))"),
-    row("Sigmoid", 6, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| unary(cx, UnaryFn::Sigmoid), "1 / (1 + exp(-x))"),
-    row("Sigmoid", 13, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| unary(cx, UnaryFn::Sigmoid), "1 / (1 + exp(-x))"),
+    ABS,
+    ABS.since(6).attributes(&[]).types(&[("T", NUMERIC_NO_BF16)]),
+    ABS.since(13).attributes(&[]).types(&[("T", NUMERIC)]),
+    NEG,
+    NEG.since(6).attributes(&[]).types(&[("T", SIGNED_NO_BF16)]),
+    NEG.since(13).attributes(&[]).types(&[("T", SIGNED)]),
+    SIGN,
+    SIGN.since(13).types(&[("T", NUMERIC)]),
+    CEIL,
+    CEIL.since(6).attributes(&[]),
+    CEIL.since(13).attributes(&[]).types(&[("T", FLOATS)]),
+    FLOOR,
+    FLOOR.since(6).attributes(&[]),
+    FLOOR.since(13).attributes(&[]).types(&[("T", FLOATS)]),
+    ROUND,
+    ROUND.since(22).types(&[("T", FLOATS)]),
+    SQRT,
+    SQRT.since(6).attributes(&[]),
+    SQRT.since(13).attributes(&[]).types(&[("T", FLOATS)]),
+    RECIPROCAL,
+    RECIPROCAL.since(6).attributes(&[]),
+    RECIPROCAL.since(13).attributes(&[]).types(&[("T", FLOATS)]),
+    EXP,
+    EXP.since(6).attributes(&[]),
+    EXP.since(13).attributes(&[]).types(&[("T", FLOATS)]),
+    LOG,
+    LOG.since(6).attributes(&[]),
+    LOG.since(13).attributes(&[]).types(&[("T", FLOATS)]),
+    SIN,
+    SIN.since(22).types(&[("T", FLOATS)]),
+    COS,
+    COS.since(22).types(&[("T", FLOATS)]),
+    TAN,
+    TAN.since(22).types(&[("T", FLOATS)]),
+    ASIN,
+    ASIN.since(22).types(&[("T", FLOATS)]),
+    ACOS,
+    ACOS.since(22).types(&[("T", FLOATS)]),
+    ATAN,
+    ATAN.since(22).types(&[("T", FLOATS)]),
+    SINH,
+    SINH.since(22).types(&[("T", FLOATS)]),
+    COSH,
+    COSH.since(22).types(&[("T", FLOATS)]),
+    TANH,
+    TANH.since(6).attributes(&[]),
+    TANH.since(13).attributes(&[]).types(&[("T", FLOATS)]),
+    ASINH,
+    ASINH.since(22).types(&[("T", FLOATS)]),
+    ACOSH,
+    ACOSH.since(22).types(&[("T", FLOATS)]),
+    ATANH,
+    ATANH.since(22).types(&[("T", FLOATS)]),
+    ERF,
+    ERF.since(13).types(&[("T", FLOATS)]),
+    SIGMOID,
+    SIGMOID.since(6).attributes(&[]),
+    SIGMOID.since(13).attributes(&[]).types(&[("T", FLOATS)]),
 ];
+
+const ABS: OpDef = op("Abs", 1, |cx| unary(cx, UnaryFn::Abs))
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Absolute value");
+
+const NEG: OpDef = op("Neg", 1, |cx| unary(cx, UnaryFn::Neg))
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Negation");
+
+const SIGN: OpDef = op("Sign", 9, |cx| unary(cx, UnaryFn::Sign))
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", NUMERIC_NO_BF16)])
+    .doc("-1, 0 or 1 by the sign");
+
+const CEIL: OpDef = op("Ceil", 1, |cx| unary(cx, UnaryFn::Ceil))
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Rounding up");
+
+const FLOOR: OpDef = op("Floor", 1, |cx| unary(cx, UnaryFn::Floor))
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Rounding down");
+
+const ROUND: OpDef = op("Round", 11, |cx| unary(cx, UnaryFn::Round))
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Rounding to nearest, ties to even");
+
+const SQRT: OpDef = op("Sqrt", 1, |cx| unary(cx, UnaryFn::Sqrt))
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Square root");
+
+const RECIPROCAL: OpDef = op("Reciprocal", 1, |cx| unary(cx, UnaryFn::Recip))
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .doc("1 / x");
+
+const EXP: OpDef = op("Exp", 1, |cx| unary(cx, UnaryFn::Exp))
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Exponential");
+
+const LOG: OpDef = op("Log", 1, |cx| unary(cx, UnaryFn::Log))
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Natural logarithm");
+
+const SIN: OpDef = op("Sin", 7, |cx| circular::row(cx, UnaryFn::Sin))
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Sine");
+
+const COS: OpDef = op("Cos", 7, |cx| circular::row(cx, UnaryFn::Cos))
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Cosine");
+
+const TAN: OpDef = op("Tan", 7, |cx| circular::row(cx, UnaryFn::Tan))
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Tangent");
+
+const ASIN: OpDef = op("Asin", 7, |cx| unary(cx, UnaryFn::Asin))
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Inverse sine");
+
+const ACOS: OpDef = op("Acos", 7, |cx| unary(cx, UnaryFn::Acos))
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Inverse cosine");
+
+const ATAN: OpDef = op("Atan", 7, |cx| unary(cx, UnaryFn::Atan))
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Inverse tangent");
+
+const SINH: OpDef = op("Sinh", 9, |cx| unary(cx, UnaryFn::Sinh))
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Hyperbolic sine");
+
+const COSH: OpDef = op("Cosh", 9, |cx| unary(cx, UnaryFn::Cosh))
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Hyperbolic cosine");
+
+const TANH: OpDef = op("Tanh", 1, |cx| unary(cx, UnaryFn::Tanh))
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Hyperbolic tangent");
+
+const ASINH: OpDef = op("Asinh", 9, |cx| unary(cx, UnaryFn::Asinh))
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Inverse hyperbolic sine");
+
+const ACOSH: OpDef = op("Acosh", 9, |cx| unary(cx, UnaryFn::Acosh))
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Inverse hyperbolic cosine");
+
+const ATANH: OpDef = op("Atanh", 9, |cx| unary(cx, UnaryFn::Atanh))
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", FLOATS_F16)])
+    .doc("Inverse hyperbolic tangent");
+
+const ERF: OpDef = op("Erf", 9, erf)
+    .inputs(&[req("input", "T")])
+    .outputs(&[req("output", "T")])
+    .types(&[("T", NUMERIC_NO_BF16)])
+    .doc("Gauss error function");
+
+const SIGMOID: OpDef = op("Sigmoid", 1, |cx| unary(cx, UnaryFn::Sigmoid))
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[CONSUMED])
+    .types(&[("T", FLOATS_F16)])
+    .doc("1 / (1 + exp(-x))");
 
 /// Integers are cast to floats and the results back, which truncates.
 fn erf(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

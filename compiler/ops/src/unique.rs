@@ -8,14 +8,14 @@ use super::row::*;
 use onnxc_ir::build::Builder;
 use onnxc_ir::graph::{Graph, Op, TensorType};
 
-#[rustfmt::skip]
-pub const ROWS: &[OpDef] = &[
-    row("Unique", 11, &[req("X", "T")], OUTPUTS, &[optional("axis", Int), int("sorted", 1)], &[("T", ALL)],
-        ANY, unique,
-        "Elements or slices without repetitions, where they occur and how often"),
-    row("Unique", 28, &[req("X", "T")], OUTPUTS, &[optional("axis", Int), int("sorted", 1)], &[("T", ALL_BF16)],
-        ANY, unique, "Elements or slices without repetitions, where they occur and how often"),
-];
+pub const ROWS: &[OpDef] = &[UNIQUE, UNIQUE.since(28).types(&[("T", ALL_BF16)])];
+
+const UNIQUE: OpDef = op("Unique", 11, unique)
+    .inputs(&[req("X", "T")])
+    .outputs(OUTPUTS)
+    .attributes(&[optional("axis", Int), int("sorted", 1)])
+    .types(&[("T", ALL)])
+    .doc("Elements or slices without repetitions, where they occur and how often");
 
 const OUTPUTS: &[Param] = &[
     req("Y", "T"),

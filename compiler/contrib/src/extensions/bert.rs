@@ -22,27 +22,71 @@ const BERT: &[AttrDef] = &[
     int("max_length", -1),
 ];
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    extension("BasicTokenizer", &[req("text", STRING)], &[req("tokens", STRING)],
-        &[int("do_lower_case", 1), int("tokenize_chinese_chars", 1), int("strip_accents", 0), int("tokenize_punctuation", 0),
-          int("remove_control_chars", 1)],
-        ANY, basic, "The words of a text as BERT's basic tokenizer cuts it"),
-    extension("BertTokenizer", &[req("text", STRING)],
-        &[req("input_ids", I64), req("token_type_ids", I64), req("attention_mask", I64), opt("offset_mapping", I64)], BERT, ANY, one_or_two,
-        "The tokens of one text, or of two, for BERT's models"),
-    extension("HfBertTokenizer", &[req("text", STRING)],
-        &[req("input_ids", I64), req("attention_mask", I64), opt("token_type_ids", I64), opt("offset_mapping", I64)], BERT, ANY, two,
-        "The tokens of two texts, for BERT's models"),
-    extension("BertTokenizerDecoder", &[req("ids", I64), req("position", I64)], &[req("str", STRING)],
-        &[required("vocab_file", Str), string("unk_token", "[UNK]"), string("sep_token", "[SEP]"), string("pad_token", "[PAD]"),
-          string("cls_token", "[CLS]"), string("mask_token", "[MASK]"), string("suffix_indicator", "##"), int("use_indices", 0),
-          int("skip_special_tokens", 0), int("clean_up_tokenization_spaces", 1)],
-        &["ids[_] | [1, _]"], decode, "Texts of tokens of BERT's models"),
-    extension("WordpieceTokenizer", &[req("text", STRING), req("row_indices", I64)],
-        &[req("tokens", STRING), req("row_lengths", I64), req("row_begin", I64), req("row_limit", I64)],
-        &[required("vocab", Str), required("suffix_indicator", Str), required("unknown_token", Str), int("max_input_chars_per_word", 200)],
-        &["row_indices[_]"], wordpiece, "The pieces of words between spaces, and where those of rows of words are"),
+    extension("BasicTokenizer", basic)
+        .inputs(&[req("text", STRING)])
+        .outputs(&[req("tokens", STRING)])
+        .attributes(&[
+            int("do_lower_case", 1),
+            int("tokenize_chinese_chars", 1),
+            int("strip_accents", 0),
+            int("tokenize_punctuation", 0),
+            int("remove_control_chars", 1),
+        ])
+        .doc("The words of a text as BERT's basic tokenizer cuts it"),
+    extension("BertTokenizer", one_or_two)
+        .inputs(&[req("text", STRING)])
+        .outputs(&[
+            req("input_ids", I64),
+            req("token_type_ids", I64),
+            req("attention_mask", I64),
+            opt("offset_mapping", I64),
+        ])
+        .attributes(BERT)
+        .doc("The tokens of one text, or of two, for BERT's models"),
+    extension("HfBertTokenizer", two)
+        .inputs(&[req("text", STRING)])
+        .outputs(&[
+            req("input_ids", I64),
+            req("attention_mask", I64),
+            opt("token_type_ids", I64),
+            opt("offset_mapping", I64),
+        ])
+        .attributes(BERT)
+        .doc("The tokens of two texts, for BERT's models"),
+    extension("BertTokenizerDecoder", decode)
+        .inputs(&[req("ids", I64), req("position", I64)])
+        .outputs(&[req("str", STRING)])
+        .attributes(&[
+            required("vocab_file", Str),
+            string("unk_token", "[UNK]"),
+            string("sep_token", "[SEP]"),
+            string("pad_token", "[PAD]"),
+            string("cls_token", "[CLS]"),
+            string("mask_token", "[MASK]"),
+            string("suffix_indicator", "##"),
+            int("use_indices", 0),
+            int("skip_special_tokens", 0),
+            int("clean_up_tokenization_spaces", 1),
+        ])
+        .shapes(&["ids[_] | [1, _]"])
+        .doc("Texts of tokens of BERT's models"),
+    extension("WordpieceTokenizer", wordpiece)
+        .inputs(&[req("text", STRING), req("row_indices", I64)])
+        .outputs(&[
+            req("tokens", STRING),
+            req("row_lengths", I64),
+            req("row_begin", I64),
+            req("row_limit", I64),
+        ])
+        .attributes(&[
+            required("vocab", Str),
+            required("suffix_indicator", Str),
+            required("unknown_token", Str),
+            int("max_input_chars_per_word", 200),
+        ])
+        .shapes(&["row_indices[_]"])
+        .doc("The pieces of words between spaces, and where those of rows of words are"),
 ];
 
 /// The sum of the flags whose attributes are set.

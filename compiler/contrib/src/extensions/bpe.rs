@@ -18,19 +18,41 @@ const ATTRIBUTES: &[AttrDef] = &[
 ];
 const SHAPES: &[&str] = &["add_special_tokens[] | [1]"];
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    extension("GPT2Tokenizer", INPUTS, OUTPUTS, ATTRIBUTES, SHAPES, |cx| encode(cx, &GPT2),
-        "The tokens of texts for GPT-2: pairs of bytes"),
-    extension("RobertaTokenizer", INPUTS, OUTPUTS, ATTRIBUTES, SHAPES, |cx| encode(cx, &ROBERTA),
-        "The tokens of texts for RoBERTa: pairs of bytes"),
-    extension("CLIPTokenizer", INPUTS, OUTPUTS, ATTRIBUTES, SHAPES, |cx| encode(cx, &CLIP),
-        "The tokens of texts for CLIP: pairs of bytes of words in small letters"),
-    extension("BpeDecoder", &[req("ids", I64)], &[req("str", STRING)],
-        &[required("id_vocab", Str), required("byte_decoder", Str), string("added_tokens", ""), string("all_special_ids", ""),
-          int("en_normalization", 0), int("skip_special_tokens", 0), int("whitespace_token", 0), optional("bos_token", Str),
-          optional("eos_token", Str), string("unk_token", "<|endoftext|>")],
-        ANY, decode, "Texts of tokens that are pairs of bytes"),
+    extension("GPT2Tokenizer", |cx| encode(cx, &GPT2))
+        .inputs(INPUTS)
+        .outputs(OUTPUTS)
+        .attributes(ATTRIBUTES)
+        .shapes(SHAPES)
+        .doc("The tokens of texts for GPT-2: pairs of bytes"),
+    extension("RobertaTokenizer", |cx| encode(cx, &ROBERTA))
+        .inputs(INPUTS)
+        .outputs(OUTPUTS)
+        .attributes(ATTRIBUTES)
+        .shapes(SHAPES)
+        .doc("The tokens of texts for RoBERTa: pairs of bytes"),
+    extension("CLIPTokenizer", |cx| encode(cx, &CLIP))
+        .inputs(INPUTS)
+        .outputs(OUTPUTS)
+        .attributes(ATTRIBUTES)
+        .shapes(SHAPES)
+        .doc("The tokens of texts for CLIP: pairs of bytes of words in small letters"),
+    extension("BpeDecoder", decode)
+        .inputs(&[req("ids", I64)])
+        .outputs(&[req("str", STRING)])
+        .attributes(&[
+            required("id_vocab", Str),
+            required("byte_decoder", Str),
+            string("added_tokens", ""),
+            string("all_special_ids", ""),
+            int("en_normalization", 0),
+            int("skip_special_tokens", 0),
+            int("whitespace_token", 0),
+            optional("bos_token", Str),
+            optional("eos_token", Str),
+            string("unk_token", "<|endoftext|>"),
+        ])
+        .doc("Texts of tokens that are pairs of bytes"),
 ];
 
 /// What a tokenizer has beside its vocabulary.

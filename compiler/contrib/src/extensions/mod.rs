@@ -16,16 +16,8 @@ const STRING: &str = "tensor(string)";
 const I64: &str = "tensor(int64)";
 
 /// A row of this domain.
-const fn extension(
-    name: &'static str,
-    inputs: &'static [Param],
-    outputs: &'static [Param],
-    attributes: &'static [AttrDef],
-    shapes: &'static [&'static str],
-    lower: onnxc_ops::LowerFn,
-    doc: &'static str,
-) -> OpDef {
-    OpDef { domain: DOMAIN, ..row(name, 1, inputs, outputs, attributes, &[], shapes, lower, doc) }
+const fn extension(name: &'static str, lower: onnxc_ops::LowerFn) -> OpDef {
+    op(name, 1, lower).domain(DOMAIN)
 }
 
 /// An attribute that is set where it is 1.

@@ -4,12 +4,17 @@ use super::{STRING, extension};
 use onnxc_ir::graph::{TensorType, call};
 use onnxc_ops::row::*;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    extension("StringConcat", &[req("left", STRING), req("right", STRING)], &[req("output", STRING)], &[],
-        &["left[D..]", "right[D..]"], concat, "Two texts joined"),
-    extension("StringEqual", &[req("x", STRING), req("y", STRING)], &[req("z", "tensor(bool)")], &[],
-        &["rank(x) = rank(y)", "broadcast(x, y)"], equal, "Whether two texts are the same"),
+    extension("StringConcat", concat)
+        .inputs(&[req("left", STRING), req("right", STRING)])
+        .outputs(&[req("output", STRING)])
+        .shapes(&["left[D..]", "right[D..]"])
+        .doc("Two texts joined"),
+    extension("StringEqual", equal)
+        .inputs(&[req("x", STRING), req("y", STRING)])
+        .outputs(&[req("z", "tensor(bool)")])
+        .shapes(&["rank(x) = rank(y)", "broadcast(x, y)"])
+        .doc("Whether two texts are the same"),
 ];
 
 fn concat(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

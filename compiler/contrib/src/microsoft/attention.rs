@@ -1,6 +1,6 @@
 //! Attention as ONNX Runtime's optimizer writes it, in floats and quantized.
 
-use super::{BYTES, DOMAIN, FLOATS};
+use super::{BYTES, FLOATS, own};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{F16, F32, I32, I64};
@@ -15,11 +15,8 @@ use onnxc_ops::softmax::softmax_along;
 use onnxc_ops::{AttrKind, NodeCx, OpDef, attr, opt, req};
 
 pub const ROWS: &[OpDef] = &[
-    OpDef {
-        domain: DOMAIN,
-        name: "Attention",
-        since: 1,
-        inputs: &[
+    own("Attention", attention)
+        .inputs(&[
             req("input", "T"),
             req("weights", "T"),
             opt("bias", "T"),
@@ -27,9 +24,9 @@ pub const ROWS: &[OpDef] = &[
             opt("past", "T"),
             opt("attention_bias", "T"),
             opt("past_sequence_length", "M"),
-        ],
-        outputs: &[req("output", "T"), opt("present", "T")],
-        attributes: &[
+        ])
+        .outputs(&[req("output", "T"), opt("present", "T")])
+        .attributes(&[
             attr("do_rotary", Optional(AttrKind::Int)),
             attr("mask_filter_value", Optional(AttrKind::Float)),
             attr("num_heads", Required(AttrKind::Int)),
@@ -38,24 +35,19 @@ pub const ROWS: &[OpDef] = &[
             attr("rotary_embedding_dim", Optional(AttrKind::Int)),
             attr("scale", Optional(AttrKind::Float)),
             attr("unidirectional", Int(0)),
-        ],
-        types: &[("T", FLOATS), ("M", &[I32])],
-        shapes: &[
+        ])
+        .types(&[("T", FLOATS), ("M", &[I32])])
+        .shapes(&[
             "input[B, S, E]",
             "weights[E, W]",
             "bias[W]",
             "past[2, B, num_heads, P, D]",
             "mask_index[B|2 * B] | [B|1, S + (P else 0)|1] | [B, S, S + (P else 0)]",
             "attention_bias[B|1, num_heads|1, S, S + (P else 0)]",
-        ],
-        lower: attention,
-        doc: "self-attention of projected inputs",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "QAttention",
-        since: 1,
-        inputs: &[
+        ])
+        .doc("self-attention of projected inputs"),
+    own("QAttention", qattention)
+        .inputs(&[
             req("input", "T1"),
             req("weight", "T2"),
             req("bias", "T3"),
@@ -65,18 +57,18 @@ pub const ROWS: &[OpDef] = &[
             opt("input_zero_point", "T1"),
             opt("weight_zero_point", "T2"),
             opt("past", "T3"),
-        ],
-        outputs: &[req("output", "T3"), opt("present", "T3")],
-        attributes: &[
+        ])
+        .outputs(&[req("output", "T3"), opt("present", "T3")])
+        .attributes(&[
             attr("do_rotary", Optional(AttrKind::Int)),
             attr("mask_filter_value", Optional(AttrKind::Float)),
             attr("num_heads", Required(AttrKind::Int)),
             attr("past_present_share_buffer", Optional(AttrKind::Int)),
             attr("scale", Optional(AttrKind::Float)),
             attr("unidirectional", Int(0)),
-        ],
-        types: &[("T1", BYTES), ("T2", BYTES), ("T3", &[F32, F16]), ("T4", &[I32])],
-        shapes: &[
+        ])
+        .types(&[("T1", BYTES), ("T2", BYTES), ("T3", &[F32, F16]), ("T4", &[I32])])
+        .shapes(&[
             "input[B, S, E]",
             "weight[E, 3 * H]",
             "bias[3 * H]",
@@ -87,10 +79,8 @@ pub const ROWS: &[OpDef] = &[
             "weight_zero_point[] | [3 * H|1]",
             "past[2, B, num_heads, P, H / num_heads]",
             "mask_index[B|2 * B] | [B|1, S + (P else 0)|1] | [B, S, S + (P else 0)]",
-        ],
-        lower: qattention,
-        doc: "self-attention with quantized input and weights",
-    },
+        ])
+        .doc("self-attention with quantized input and weights"),
 ];
 
 /// Attributes that ask for what only other engines than that of CPUs do.

@@ -1,7 +1,7 @@
 //! Weights of few bits with a scale for each block of them. They become reals by maps over the packed bytes, before a
 //! product of reals or after a gather.
 
-use super::DOMAIN;
+use super::own;
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{
@@ -15,89 +15,74 @@ use onnxc_ops::quantize::Granularity;
 use onnxc_ops::{AttrKind, NodeCx, OpDef, attr, normalize_axis, not_one_of, opt, req};
 
 pub const ROWS: &[OpDef] = &[
-    OpDef {
-        domain: DOMAIN,
-        name: "MatMulNBits",
-        since: 1,
-        inputs: &[
+    own("MatMulNBits", mat_mul_n_bits)
+        .inputs(&[
             req("A", "T1"),
             req("B", "T2"),
             req("scales", "T1"),
             opt("zero_points", "T3"),
             opt("g_idx", "T4"),
             opt("bias", "T1"),
-        ],
-        outputs: &[req("Y", "T1")],
-        attributes: &[
+        ])
+        .outputs(&[req("Y", "T1")])
+        .attributes(&[
             attr("K", Required(AttrKind::Int)),
             attr("N", Required(AttrKind::Int)),
             attr("accuracy_level", Int(0)),
             attr("bits", Int(4)),
             attr("block_size", Required(AttrKind::Int)),
             attr("weight_prepacked", Int(0)),
-        ],
-        types: &[("T1", &[F32, F16, BF16]), ("T2", &[U8]), ("T3", &[U8, F16, F32, BF16]), ("T4", &[I32])],
-        shapes: &[
+        ])
+        .types(&[("T1", &[F32, F16, BF16]), ("T2", &[U8]), ("T3", &[U8, F16, F32, BF16]), ("T4", &[I32])])
+        .shapes(&[
             "A[.., K]",
             "B[N, ceil(K / block_size), ceil(block_size * bits / 8)]",
             "scales[N * ceil(K / block_size)] | [N, ceil(K / block_size)]",
             "zero_points[_] | [N, _]",
             "g_idx[K|ceil(K / block_size) * block_size]",
             "bias[N]",
-        ],
-        lower: mat_mul_n_bits,
-        doc: "matrix product with weights of 2, 4 or 8 bits in blocks, plus bias",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "MatMulBnb4",
-        since: 1,
-        inputs: &[req("A", "T1"), req("B", "T2"), req("absmax", "T1")],
-        outputs: &[req("Y", "T1")],
-        attributes: &[
+        ])
+        .doc("matrix product with weights of 2, 4 or 8 bits in blocks, plus bias"),
+    own("MatMulBnb4", mat_mul_bnb4)
+        .inputs(&[req("A", "T1"), req("B", "T2"), req("absmax", "T1")])
+        .outputs(&[req("Y", "T1")])
+        .attributes(&[
             attr("K", Required(AttrKind::Int)),
             attr("N", Required(AttrKind::Int)),
             attr("block_size", Required(AttrKind::Int)),
             attr("quant_type", Required(AttrKind::Int)),
             attr("training_mode", Int(0)),
             attr("transB", Int(1)),
-        ],
-        types: &[("T1", &[F32, F16, BF16]), ("T2", &[U8])],
-        shapes: &[
+        ])
+        .types(&[("T1", &[F32, F16, BF16]), ("T2", &[U8])])
+        .shapes(&[
             "if transB != 0: A[.., K]",
             "if transB = 0: A[.., N]",
             "count(B) = ceil(N * K / 2)",
             "count(absmax) = ceil(N * K / block_size)",
-        ],
-        lower: mat_mul_bnb4,
-        doc: "matrix product with weights of 4-bit floats or normal floats in blocks",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "GatherBlockQuantized",
-        since: 1,
-        inputs: &[req("data", "T1"), req("indices", "Tind"), req("scales", "T2"), opt("zero_points", "T1")],
-        outputs: &[req("output", "T2")],
-        attributes: &[
+        ])
+        .doc("matrix product with weights of 4-bit floats or normal floats in blocks"),
+    own("GatherBlockQuantized", gather_block_quantized)
+        .inputs(&[req("data", "T1"), req("indices", "Tind"), req("scales", "T2"), opt("zero_points", "T1")])
+        .outputs(&[req("output", "T2")])
+        .attributes(&[
             attr("bits", Int(4)),
             attr("block_size", Int(128)),
             attr("gather_axis", Int(0)),
             attr("quantize_axis", Int(1)),
-        ],
-        types: &[
+        ])
+        .types(&[
             ("T1", &[I4, U4, U8, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1]),
             ("T2", &[F32, F16, BF16]),
             ("Tind", &[I32, I64]),
-        ],
-        shapes: &[
+        ])
+        .shapes(&[
             "data[..gather_axis, _, ..]",
             "data[..quantize_axis, _, ..]",
             "rank(scales) = rank(data)",
             "rank(zero_points) = rank(data)",
-        ],
-        lower: gather_block_quantized,
-        doc: "slices of a tensor that is quantized in blocks, as reals",
-    },
+        ])
+        .doc("slices of a tensor that is quantized in blocks, as reals"),
 ];
 
 /// Sizes beyond this are not taken for real: products of two stay in range.

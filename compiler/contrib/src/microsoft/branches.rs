@@ -11,36 +11,72 @@ use onnxc_ir::graph::dim::product;
 use onnxc_ops::norm::by_root_mean_square;
 use onnxc_ops::row::*;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    own("BranchwiseRMSNorm", &[req("X", "T"), opt("scale", "M")], &[req("Y", "T")],
-        &[float("epsilon", 1e-5), int("num_branches", 0)], &[("T", FLOATS), ("M", FLOATS)],
-        &["if num_branches = 0: X[D.., C, H]", "if num_branches != 0: X[D.., num_branches * H]",
-          "if num_branches = 0: scale[C * H|H] | [C, H]",
-          "if num_branches != 0: scale[num_branches * H|H] | [num_branches, H]"],
-        branchwise_rms_norm, "division of each stream of features by its root mean square"),
-    own("HyperConnectionPreMix", &[req("streams", "T"), req("pre_mix", "M")], &[req("output", "T")],
-        &[int("num_branches", 0), float("reduction_scale", 1.0)], &[("T", FLOATS), ("M", FLOATS)],
-        &["if num_branches = 0: streams[D.., C, H]", "if num_branches != 0: streams[D.., num_branches * H]",
-          "if num_branches = 0: pre_mix[D.., C] | [D.., C, H|1]",
-          "if num_branches != 0: pre_mix[D.., num_branches * H|num_branches] | [D.., num_branches, H|1]"],
-        pre_mix, "the weighted sum of streams of features"),
-    own("HyperConnectionPostMix", &[req("streams", "T"), req("block_output", "T"), req("post_mix", "M"),
-            opt("stream_mix", "M")],
-        &[req("output", "T")], &[int("num_branches", 0)], &[("T", FLOATS), ("M", FLOATS)],
-        &["if num_branches = 0: streams[D.., C, H]", "if num_branches != 0: streams[D.., num_branches * H]",
-          "block_output[D.., H]",
-          "if num_branches = 0: post_mix[D.., C] | [D.., C, H|1]",
-          "if num_branches != 0: post_mix[D.., num_branches] | [D.., num_branches, H|1]",
-          "if num_branches = 0: stream_mix[D.., C, C]",
-          "if num_branches != 0: stream_mix[D.., num_branches, num_branches]"],
-        post_mix, "streams of features mixed with each other, plus a weighted layer's result"),
-    own("EngramGate", &[req("key", "T"), req("query", "T"), req("value", "T"), req("key_norm_scale", "T"),
-            req("query_norm_scale", "T"), opt("conv_norm_scale", "T")],
-        &[req("output", "T"), opt("gated_value_normed", "T")], &[float("epsilon", 1e-5)], &[("T", FLOATS)],
-        &["key[B, S, C, H]", "query[B, S, C, H]", "value[B, S, H]", "key_norm_scale[C, H]", "query_norm_scale[C, H]",
-          "conv_norm_scale[C, H]"],
-        engram_gate, "values times a gate for each stream, by how alike normalized keys and queries are"),
+    own("BranchwiseRMSNorm", branchwise_rms_norm)
+        .inputs(&[req("X", "T"), opt("scale", "M")])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[float("epsilon", 1e-5), int("num_branches", 0)])
+        .types(&[("T", FLOATS), ("M", FLOATS)])
+        .shapes(&[
+            "if num_branches = 0: X[D.., C, H]",
+            "if num_branches != 0: X[D.., num_branches * H]",
+            "if num_branches = 0: scale[C * H|H] | [C, H]",
+            "if num_branches != 0: scale[num_branches * H|H] | [num_branches, H]",
+        ])
+        .doc("division of each stream of features by its root mean square"),
+    own("HyperConnectionPreMix", pre_mix)
+        .inputs(&[req("streams", "T"), req("pre_mix", "M")])
+        .outputs(&[req("output", "T")])
+        .attributes(&[int("num_branches", 0), float("reduction_scale", 1.0)])
+        .types(&[("T", FLOATS), ("M", FLOATS)])
+        .shapes(&[
+            "if num_branches = 0: streams[D.., C, H]",
+            "if num_branches != 0: streams[D.., num_branches * H]",
+            "if num_branches = 0: pre_mix[D.., C] | [D.., C, H|1]",
+            "if num_branches != 0: pre_mix[D.., num_branches * H|num_branches] | [D.., num_branches, H|1]",
+        ])
+        .doc("the weighted sum of streams of features"),
+    own("HyperConnectionPostMix", post_mix)
+        .inputs(&[
+            req("streams", "T"),
+            req("block_output", "T"),
+            req("post_mix", "M"),
+            opt("stream_mix", "M"),
+        ])
+        .outputs(&[req("output", "T")])
+        .attributes(&[int("num_branches", 0)])
+        .types(&[("T", FLOATS), ("M", FLOATS)])
+        .shapes(&[
+            "if num_branches = 0: streams[D.., C, H]",
+            "if num_branches != 0: streams[D.., num_branches * H]",
+            "block_output[D.., H]",
+            "if num_branches = 0: post_mix[D.., C] | [D.., C, H|1]",
+            "if num_branches != 0: post_mix[D.., num_branches] | [D.., num_branches, H|1]",
+            "if num_branches = 0: stream_mix[D.., C, C]",
+            "if num_branches != 0: stream_mix[D.., num_branches, num_branches]",
+        ])
+        .doc("streams of features mixed with each other, plus a weighted layer's result"),
+    own("EngramGate", engram_gate)
+        .inputs(&[
+            req("key", "T"),
+            req("query", "T"),
+            req("value", "T"),
+            req("key_norm_scale", "T"),
+            req("query_norm_scale", "T"),
+            opt("conv_norm_scale", "T"),
+        ])
+        .outputs(&[req("output", "T"), opt("gated_value_normed", "T")])
+        .attributes(&[float("epsilon", 1e-5)])
+        .types(&[("T", FLOATS)])
+        .shapes(&[
+            "key[B, S, C, H]",
+            "query[B, S, C, H]",
+            "value[B, S, H]",
+            "key_norm_scale[C, H]",
+            "query_norm_scale[C, H]",
+            "conv_norm_scale[C, H]",
+        ])
+        .doc("values times a gate for each stream, by how alike normalized keys and queries are"),
 ];
 
 /// Streams in f32 as `[D.., C, H]`.

@@ -9,15 +9,21 @@ use onnxc_ir::graph::dim::product;
 use onnxc_ir::graph::{MapFn, Op, Requirement, Tensor};
 use onnxc_ops::row::*;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    own("GatherPacked", &[req("data", "T1"), req("indices", "Tind")], &[req("output", "T2")],
-        &[required("K", Int), int("output_dtype", 16), required("packed_type", Int)],
-        &[("T1", &[U8]), ("T2", &[BF16, F16, F32]), ("Tind", INDICES)], &["data[_, _]"], gather_packed,
-        "rows of a table in blocks of few bits, as reals"),
-    own("MatMulFpQ4", &[req("A", "T1"), req("B", "T2"), req("B_shape", "T3")], &[req("Y", "T1")],
-        &[int("blk_quant_type", 1)], &[("T1", &[F32]), ("T2", &[U8]), ("T3", I64S)],
-        &["A[.., _]", "B[_]", "B_shape[2]"], mat_mul_q4, "matrix product with weights of 4 bits in one block of bytes"),
+    own("GatherPacked", gather_packed)
+        .inputs(&[req("data", "T1"), req("indices", "Tind")])
+        .outputs(&[req("output", "T2")])
+        .attributes(&[required("K", Int), int("output_dtype", 16), required("packed_type", Int)])
+        .types(&[("T1", &[U8]), ("T2", &[BF16, F16, F32]), ("Tind", INDICES)])
+        .shapes(&["data[_, _]"])
+        .doc("rows of a table in blocks of few bits, as reals"),
+    own("MatMulFpQ4", mat_mul_q4)
+        .inputs(&[req("A", "T1"), req("B", "T2"), req("B_shape", "T3")])
+        .outputs(&[req("Y", "T1")])
+        .attributes(&[int("blk_quant_type", 1)])
+        .types(&[("T1", &[F32]), ("T2", &[U8]), ("T3", I64S)])
+        .shapes(&["A[.., _]", "B[_]", "B_shape[2]"])
+        .doc("matrix product with weights of 4 bits in one block of bytes"),
 ];
 
 /// How numbers are packed.

@@ -9,14 +9,13 @@ use onnxc_ops::sample::{Table, Taps, combine, constant_dim, dim_as, linear_taps,
 use onnxc_ops::spatial::{channels_first, channels_last};
 use onnxc_ops::types::FLOATS_F16;
 
-#[rustfmt::skip]
-pub const ROWS: &[OpDef] = &[
-    own("CropAndResize", &[req("X", "T1"), req("rois", "T1"), req("batch_indices", "T2"), req("crop_size", "T2")],
-        &[req("Y", "T1")], &[float("extrapolation_value", 0.0), string("mode", "bilinear")],
-        &[("T1", FLOATS_F16), ("T2", &[DType::I32])],
-        &["X[_, _, _, _]", "rois[R, 4]", "batch_indices[R]", "crop_size[2]"], crop_and_resize,
-        "regions of images, resampled to one size"),
-];
+pub const ROWS: &[OpDef] = &[own("CropAndResize", crop_and_resize)
+    .inputs(&[req("X", "T1"), req("rois", "T1"), req("batch_indices", "T2"), req("crop_size", "T2")])
+    .outputs(&[req("Y", "T1")])
+    .attributes(&[float("extrapolation_value", 0.0), string("mode", "bilinear")])
+    .types(&[("T1", FLOATS_F16), ("T2", &[DType::I32])])
+    .shapes(&["X[_, _, _, _]", "rois[R, 4]", "batch_indices[R]", "crop_size[2]"])
+    .doc("regions of images, resampled to one size")];
 
 /// Places of `count` samples along an axis between two edges, `[R, count]`: the middle of a region for a single one.
 fn places(b: &mut Builder<'_>, rois: ValueId, axis: usize, size: &Dim, count: &Dim) -> Result<ValueId> {

@@ -1,6 +1,6 @@
 //! Conversions between integers and reals, and functions of quantised elements: reals in between.
 
-use super::{BYTES, DOMAIN, quantized, real, scalar, shifted};
+use super::{BYTES, own, quantized, real, scalar, shifted};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::{Error, Result, Stage};
 use onnxc_ir::graph::DType::{Bool, F16, F32, I4, I8, I16, I32, U4, U8, U16};
@@ -14,45 +14,30 @@ use onnxc_ops::softmax::{on_rows_of, softmax_along};
 use onnxc_ops::{AttrKind, NodeCx, OpDef, Param, attr, mixed, normalize_axes, normalize_axis, opt, req};
 
 pub const ROWS: &[OpDef] = &[
-    OpDef {
-        domain: DOMAIN,
-        name: "DequantizeLinear",
-        since: 1,
-        inputs: &[req("x", "T1"), req("x_scale", "T2"), opt("x_zero_point", "T1")],
-        outputs: &[req("y", "T2")],
-        attributes: &[attr("axis", Optional(AttrKind::Int))],
-        types: &[("T1", &[I8, U8, I16, U16, I32, I4, U4]), ("T2", &[F16, F32])],
-        shapes: &["x[..axis else 1, N, ..] | [..]", "x_scale[] | [N|1]", "x_zero_point[] | [N|1]"],
-        lower: dequantize_linear,
-        doc: "(x - zero_point) * scale",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "QuantizeLinear",
-        since: 1,
-        inputs: &[req("x", "T1"), req("y_scale", "T1"), opt("y_zero_point", "T2")],
-        outputs: &[req("y", "T2")],
-        attributes: &[attr("axis", Optional(AttrKind::Int))],
-        types: &[("T1", &[F16, F32]), ("T2", &[I8, U8, I16, U16, I4, U4])],
-        shapes: &["x[..axis else 1, N, ..] | [..]", "y_scale[] | [N|1]", "y_zero_point[] | [N|1]"],
-        lower: quantize_linear,
-        doc: "saturate(round(x / scale) + zero_point)",
-    },
+    own("DequantizeLinear", dequantize_linear)
+        .inputs(&[req("x", "T1"), req("x_scale", "T2"), opt("x_zero_point", "T1")])
+        .outputs(&[req("y", "T2")])
+        .attributes(&[attr("axis", Optional(AttrKind::Int))])
+        .types(&[("T1", &[I8, U8, I16, U16, I32, I4, U4]), ("T2", &[F16, F32])])
+        .shapes(&["x[..axis else 1, N, ..] | [..]", "x_scale[] | [N|1]", "x_zero_point[] | [N|1]"])
+        .doc("(x - zero_point) * scale"),
+    own("QuantizeLinear", quantize_linear)
+        .inputs(&[req("x", "T1"), req("y_scale", "T1"), opt("y_zero_point", "T2")])
+        .outputs(&[req("y", "T2")])
+        .attributes(&[attr("axis", Optional(AttrKind::Int))])
+        .types(&[("T1", &[F16, F32]), ("T2", &[I8, U8, I16, U16, I4, U4])])
+        .shapes(&["x[..axis else 1, N, ..] | [..]", "y_scale[] | [N|1]", "y_zero_point[] | [N|1]"])
+        .doc("saturate(round(x / scale) + zero_point)"),
     QLINEAR_ADD,
-    OpDef { name: "QLinearMul", lower: qlinear_mul, doc: "quantized product", ..QLINEAR_ADD },
-    OpDef {
-        attributes: &[attr("alpha", Float(0.01))],
-        name: "QLinearLeakyRelu",
-        lower: qlinear_leaky_relu,
-        doc: "quantized x < 0 ? alpha * x : x",
-        ..QLINEAR_SIGMOID
-    },
+    QLINEAR_ADD.name("QLinearMul").lower(qlinear_mul).doc("quantized product"),
+    QLINEAR_SIGMOID
+        .name("QLinearLeakyRelu")
+        .attributes(&[attr("alpha", Float(0.01))])
+        .lower(qlinear_leaky_relu)
+        .doc("quantized x < 0 ? alpha * x : x"),
     QLINEAR_SIGMOID,
-    OpDef {
-        domain: DOMAIN,
-        name: "QLinearWhere",
-        since: 1,
-        inputs: &[
+    own("QLinearWhere", qlinear_where)
+        .inputs(&[
             req("condition", "B"),
             req("X", "T"),
             req("x_scale", "TF"),
@@ -62,11 +47,10 @@ pub const ROWS: &[OpDef] = &[
             req("y_zero_point", "T"),
             req("z_scale", "TF"),
             req("z_zero_point", "T"),
-        ],
-        outputs: &[req("Z", "T")],
-        attributes: &[],
-        types: &[("B", &[Bool]), ("TF", &[F32]), ("T", BYTES)],
-        shapes: &[
+        ])
+        .outputs(&[req("Z", "T")])
+        .types(&[("B", &[Bool]), ("TF", &[F32]), ("T", BYTES)])
+        .shapes(&[
             "broadcast(condition, X, Y)",
             "count(x_scale) = 1",
             "count(x_zero_point) = 1",
@@ -74,68 +58,51 @@ pub const ROWS: &[OpDef] = &[
             "count(y_zero_point) = 1",
             "count(z_scale) = 1",
             "count(z_zero_point) = 1",
-        ],
-        lower: qlinear_where,
-        doc: "quantized condition ? x : y",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "QLinearConcat",
-        since: 1,
-        inputs: &[req("Y_scale", "TF"), req("Y_zero_point", "T8"), mixed("inputs", "TV")],
-        outputs: &[req("Y", "T8")],
-        attributes: &[attr("axis", Required(AttrKind::Int))],
-        types: &[("T8", BYTES), ("TF", &[F32]), ("TV", &[U8, I8, F32])],
-        shapes: &["count(Y_scale) = 1", "count(Y_zero_point) = 1"],
-        lower: qlinear_concat,
-        doc: "quantized tensors, each with a scale and a zero point, joined along an axis",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "QLinearSoftmax",
-        since: 1,
-        inputs: &[
+        ])
+        .doc("quantized condition ? x : y"),
+    own("QLinearConcat", qlinear_concat)
+        .inputs(&[req("Y_scale", "TF"), req("Y_zero_point", "T8"), mixed("inputs", "TV")])
+        .outputs(&[req("Y", "T8")])
+        .attributes(&[attr("axis", Required(AttrKind::Int))])
+        .types(&[("T8", BYTES), ("TF", &[F32]), ("TV", &[U8, I8, F32])])
+        .shapes(&["count(Y_scale) = 1", "count(Y_zero_point) = 1"])
+        .doc("quantized tensors, each with a scale and a zero point, joined along an axis"),
+    own("QLinearSoftmax", qlinear_softmax)
+        .inputs(&[
             req("X", "T"),
             req("X_scale", "tensor(float)"),
             opt("x_zero_point", "T"),
             req("y_scale", "tensor(float)"),
             req("y_zero_point", "T"),
-        ],
-        outputs: &[req("Y", "T")],
-        attributes: &[attr("axis", Int(-1)), attr("opset", Required(AttrKind::Int))],
-        types: &[("T", BYTES)],
-        shapes: &[
+        ])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[attr("axis", Int(-1)), attr("opset", Required(AttrKind::Int))])
+        .types(&[("T", BYTES)])
+        .shapes(&[
             "count(X_scale) = 1",
             "count(x_zero_point) = 1",
             "count(y_scale) = 1",
             "count(y_zero_point) = 1",
-        ],
-        lower: qlinear_softmax,
-        doc: "quantized softmax, of a matrix where `opset` is below 13",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "QLinearReduceMean",
-        since: 1,
-        inputs: &[
+        ])
+        .doc("quantized softmax, of a matrix where `opset` is below 13"),
+    own("QLinearReduceMean", qlinear_reduce_mean)
+        .inputs(&[
             req("data", "T"),
             req("data_scale", "tensor(float)"),
             opt("data_zero_point", "T"),
             req("reduced_scale", "tensor(float)"),
             opt("reduced_zero_point", "T"),
-        ],
-        outputs: &[req("reduced", "T")],
-        attributes: &[attr("axes", Required(AttrKind::Ints)), attr("keepdims", Required(AttrKind::Int))],
-        types: &[("T", BYTES)],
-        shapes: &[
+        ])
+        .outputs(&[req("reduced", "T")])
+        .attributes(&[attr("axes", Required(AttrKind::Ints)), attr("keepdims", Required(AttrKind::Int))])
+        .types(&[("T", BYTES)])
+        .shapes(&[
             "count(data_scale) = 1",
             "count(data_zero_point) = 1",
             "count(reduced_scale) = 1",
             "count(reduced_zero_point) = 1",
-        ],
-        lower: qlinear_reduce_mean,
-        doc: "quantized mean over axes",
-    },
+        ])
+        .doc("quantized mean over axes"),
 ];
 
 const BINARY_INPUTS: &[Param] = &[
@@ -149,15 +116,11 @@ const BINARY_INPUTS: &[Param] = &[
     opt("C_zero_point", "T"),
 ];
 
-const QLINEAR_ADD: OpDef = OpDef {
-    domain: DOMAIN,
-    name: "QLinearAdd",
-    since: 1,
-    inputs: BINARY_INPUTS,
-    outputs: &[req("C", "T")],
-    attributes: &[],
-    types: &[("T", BYTES)],
-    shapes: &[
+const QLINEAR_ADD: OpDef = own("QLinearAdd", qlinear_add)
+    .inputs(BINARY_INPUTS)
+    .outputs(&[req("C", "T")])
+    .types(&[("T", BYTES)])
+    .shapes(&[
         "broadcast(A, B)",
         "count(A_scale) = 1",
         "count(A_zero_point) = 1",
@@ -165,34 +128,26 @@ const QLINEAR_ADD: OpDef = OpDef {
         "count(B_zero_point) = 1",
         "count(C_scale) = 1",
         "count(C_zero_point) = 1",
-    ],
-    lower: qlinear_add,
-    doc: "quantized sum",
-};
+    ])
+    .doc("quantized sum");
 
-const QLINEAR_SIGMOID: OpDef = OpDef {
-    domain: DOMAIN,
-    name: "QLinearSigmoid",
-    since: 1,
-    inputs: &[
+const QLINEAR_SIGMOID: OpDef = own("QLinearSigmoid", qlinear_sigmoid)
+    .inputs(&[
         req("X", "T"),
         req("X_scale", "tensor(float)"),
         opt("X_zero_point", "T"),
         req("Y_scale", "tensor(float)"),
         opt("Y_zero_point", "T"),
-    ],
-    outputs: &[req("Y", "T")],
-    attributes: &[],
-    types: &[("T", BYTES)],
-    shapes: &[
+    ])
+    .outputs(&[req("Y", "T")])
+    .types(&[("T", BYTES)])
+    .shapes(&[
         "count(X_scale) = 1",
         "count(X_zero_point) = 1",
         "count(Y_scale) = 1",
         "count(Y_zero_point) = 1",
-    ],
-    lower: qlinear_sigmoid,
-    doc: "quantized 1 / (1 + exp(-x))",
-};
+    ])
+    .doc("quantized 1 / (1 + exp(-x))");
 
 fn qlinear_add(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, x_scale, x_zero) = (cx.input("A")?, cx.input("A_scale")?, cx.optional("A_zero_point"));

@@ -2,7 +2,7 @@
 //! a factor; and those on images whose channels come last.
 
 use super::gates::shaped_as;
-use super::{DOMAIN, own};
+use super::own;
 use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{F16, F32, F64, I8, I32, I64, U8, U32, U64};
 use onnxc_ops::activation::swish_of;
@@ -14,15 +14,12 @@ use onnxc_ops::row::*;
 use onnxc_ops::spatial::{channels_first, channels_last};
 
 pub const ROWS: &[OpDef] = &[
-    OpDef {
-        domain: DOMAIN,
-        name: "FusedConv",
-        since: 1,
-        inputs: &[req("X", "T"), req("W", "T"), opt("B", "T"), opt("Z", "T")],
-        outputs: &[req("Y", "T")],
-        attributes: FUSED_CONV_ATTRIBUTES,
-        types: &[("T", &[F16, F32, F64])],
-        shapes: &[
+    own("FusedConv", |cx| fused_conv(cx, false))
+        .inputs(&[req("X", "T"), req("W", "T"), opt("B", "T"), opt("Z", "T")])
+        .outputs(&[req("Y", "T")])
+        .attributes(FUSED_CONV_ATTRIBUTES)
+        .types(&[("T", &[F16, F32, F64])])
+        .shapes(&[
             "X[N, C, D..]",
             "W[M, G, K..]",
             "W[_, _, kernel_shape..]",
@@ -32,16 +29,14 @@ pub const ROWS: &[OpDef] = &[
             "B[M]",
             "Z[N, M, ..]",
             "rank(Z) = rank(X)",
-        ],
-        lower: |cx| fused_conv(cx, false),
-        doc: "activation of a convolution plus bias plus Z",
-    },
-    OpDef {
-        name: "NhwcFusedConv",
-        types: &[("T", &[F16, F32])],
-        inputs: &[req("X", "T"), req("W", "T"), opt("B", "T"), opt("Z", "T")],
-        attributes: FUSED_CONV_ATTRIBUTES,
-        shapes: &[
+        ])
+        .doc("activation of a convolution plus bias plus Z"),
+    NHWC_CONV
+        .name("NhwcFusedConv")
+        .inputs(&[req("X", "T"), req("W", "T"), opt("B", "T"), opt("Z", "T")])
+        .attributes(FUSED_CONV_ATTRIBUTES)
+        .types(&[("T", &[F16, F32])])
+        .shapes(&[
             "X[N, D.., C]",
             "W[M, G, K..]",
             "W[_, _, kernel_shape..]",
@@ -51,37 +46,27 @@ pub const ROWS: &[OpDef] = &[
             "B[M]",
             "Z[N, .., M]",
             "rank(Z) = rank(X)",
-        ],
-        doc: "activation of a convolution plus bias plus Z, channels last",
-        ..NHWC_CONV
-    },
+        ])
+        .doc("activation of a convolution plus bias plus Z, channels last"),
     NHWC_CONV,
-    OpDef {
-        domain: DOMAIN,
-        name: "NhwcMaxPool",
-        since: 1,
-        inputs: &[req("x", "T")],
-        outputs: &[req("y", "T")],
-        attributes: &[
+    own("NhwcMaxPool", nhwc_max_pool)
+        .inputs(&[req("x", "T")])
+        .outputs(&[req("y", "T")])
+        .attributes(&[
             string("auto_pad", "NOTSET"),
             int("ceil_mode", 0),
             optional("dilations", Ints),
             required("kernel_shape", Ints),
             optional("pads", Ints),
             optional("strides", Ints),
-        ],
-        types: &[("T", &[I8, U8])],
-        shapes: &["x[_, D.., _]", "len(kernel_shape) = len(D)"],
-        lower: nhwc_max_pool,
-        doc: "maximum over sliding windows, channels last",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "FusedGemm",
-        since: 1,
-        inputs: &[req("A", "T"), req("B", "T"), opt("C", "T")],
-        outputs: &[req("Y", "T")],
-        attributes: &[
+        ])
+        .types(&[("T", &[I8, U8])])
+        .shapes(&["x[_, D.., _]", "len(kernel_shape) = len(D)"])
+        .doc("maximum over sliding windows, channels last"),
+    own("FusedGemm", fused_gemm)
+        .inputs(&[req("A", "T"), req("B", "T"), opt("C", "T")])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[
             optional("activation", Str),
             optional("activation_alpha", Float),
             optional("activation_beta", Float),
@@ -90,36 +75,27 @@ pub const ROWS: &[OpDef] = &[
             float("beta", 1.0),
             int("transA", 0),
             int("transB", 0),
-        ],
-        types: &[("T", &[F16, F32, F64, U32, U64, I32, I64])],
-        shapes: &[
+        ])
+        .types(&[("T", &[F16, F32, F64, U32, U64, I32, I64])])
+        .shapes(&[
             "if transA = 0: A[M, K]",
             "if transA != 0: A[K, M]",
             "if transB = 0: B[K, N]",
             "if transB != 0: B[N, K]",
             "broadcast(C -> [M, N])",
-        ],
-        lower: fused_gemm,
-        doc: "activation of alpha * A * B + beta * C",
-    },
-    OpDef {
-        attributes: &[float("alpha", 1.0), int("transA", 0), int("transB", 0)],
-        shapes: TRANSPOSED_SHAPES,
-        ..own(
-            "TransposeMatMul",
-            &[req("A", "T"), req("B", "T")],
-            &[req("Y", "T")],
-            &[],
-            &[("T", onnxc_ops::types::FLOATS)],
-            ANY,
-            fused_mat_mul,
-            "alpha times the matrix product of operands that may be transposed",
-        )
-    },
+        ])
+        .doc("activation of alpha * A * B + beta * C"),
+    own("TransposeMatMul", fused_mat_mul)
+        .inputs(&[req("A", "T"), req("B", "T")])
+        .outputs(&[req("Y", "T")])
+        .types(&[("T", onnxc_ops::types::FLOATS)])
+        .doc("alpha times the matrix product of operands that may be transposed")
+        .attributes(&[float("alpha", 1.0), int("transA", 0), int("transB", 0)])
+        .shapes(TRANSPOSED_SHAPES),
     FUSED_MAT_MUL,
-    OpDef {
-        name: "FusedMatMulActivation",
-        attributes: &[
+    FUSED_MAT_MUL
+        .name("FusedMatMulActivation")
+        .attributes(&[
             required("activation", Str),
             optional("activation_alpha", Float),
             optional("activation_axis", Int),
@@ -130,11 +106,9 @@ pub const ROWS: &[OpDef] = &[
             int("transB", 0),
             int("transBatchA", 0),
             int("transBatchB", 0),
-        ],
-        lower: fused_mat_mul_activation,
-        doc: "activation of the result of FusedMatMul",
-        ..FUSED_MAT_MUL
-    },
+        ])
+        .lower(fused_mat_mul_activation)
+        .doc("activation of the result of FusedMatMul"),
 ];
 
 const FUSED_CONV_ATTRIBUTES: &[AttrDef] = &[
@@ -148,15 +122,12 @@ const FUSED_CONV_ATTRIBUTES: &[AttrDef] = &[
     optional("strides", Ints),
 ];
 
-const NHWC_CONV: OpDef = OpDef {
-    domain: DOMAIN,
-    name: "NhwcConv",
-    since: 1,
-    inputs: &[req("X", "T"), req("W", "T"), opt("B", "T")],
-    outputs: &[req("Y", "T")],
-    attributes: conv::ATTRIBUTES,
-    types: &[("T", &[F16, F32, F64])],
-    shapes: &[
+const NHWC_CONV: OpDef = own("NhwcConv", |cx| fused_conv(cx, true))
+    .inputs(&[req("X", "T"), req("W", "T"), opt("B", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(conv::ATTRIBUTES)
+    .types(&[("T", &[F16, F32, F64])])
+    .shapes(&[
         "X[_, D.., C]",
         "W[M, G, K..]",
         "W[_, _, kernel_shape..]",
@@ -164,10 +135,8 @@ const NHWC_CONV: OpDef = OpDef {
         "C = G * group",
         "M % group = 0",
         "B[M]",
-    ],
-    lower: |cx| fused_conv(cx, true),
-    doc: "convolution plus bias, channels last",
-};
+    ])
+    .doc("convolution plus bias, channels last");
 
 const TRANSPOSED_SHAPES: &[&str] = &[
     "if transA = 0: A[K] | [P.., M, K]",
@@ -177,21 +146,18 @@ const TRANSPOSED_SHAPES: &[&str] = &[
     "broadcast(P, Q)",
 ];
 
-const FUSED_MAT_MUL: OpDef = OpDef {
-    domain: DOMAIN,
-    name: "FusedMatMul",
-    since: 1,
-    inputs: &[req("A", "T"), req("B", "T")],
-    outputs: &[req("Y", "T")],
-    attributes: &[
+const FUSED_MAT_MUL: OpDef = own("FusedMatMul", fused_mat_mul)
+    .inputs(&[req("A", "T"), req("B", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[
         float("alpha", 1.0),
         int("transA", 0),
         int("transB", 0),
         int("transBatchA", 0),
         int("transBatchB", 0),
-    ],
-    types: &[("T", onnxc_ops::types::FLOATS)],
-    shapes: &[
+    ])
+    .types(&[("T", onnxc_ops::types::FLOATS)])
+    .shapes(&[
         "if transBatchA = 0 and transA = 0: A[K] | [P.., M, K]",
         "if transBatchA = 0 and transA != 0: A[K] | [P.., K, M]",
         "if transBatchA != 0 and transA = 0: A[K] | [M, P.., K]",
@@ -201,10 +167,8 @@ const FUSED_MAT_MUL: OpDef = OpDef {
         "if transBatchB != 0 and transB = 0: B[K] | [K, Q.., N]",
         "if transBatchB != 0 and transB != 0: B[K] | [N, Q.., K]",
         "broadcast(P, Q)",
-    ],
-    lower: fused_mat_mul,
-    doc: "alpha times the matrix product of operands whose axes may be transposed",
-};
+    ])
+    .doc("alpha times the matrix product of operands whose axes may be transposed");
 
 /// An activation and its constants, in the order in which `params` has them.
 fn activated(b: &mut Builder<'_>, x: ValueId, name: &str, params: &[Option<f32>]) -> Result<ValueId> {

@@ -13,22 +13,47 @@ use onnxc_ops::activation::softplus_of;
 use onnxc_ops::linear_attention::{Steps, held_to_rule, recurrence, scaled_queries};
 use onnxc_ops::row::*;
 
-#[rustfmt::skip]
-pub const ROWS: &[OpDef] = &[
-    own("GatedDeltaNet",
-        &[req("query", "T"), opt("key", "T"), opt("value", "T"), opt("cu_seqlens", "TI"), opt("decay", "TG"),
-          opt("beta", "TG"), opt("initial_state", "TS"), opt("a_log", "TS"), opt("dt_bias", "TS"),
-          opt("capture_count", "TI"), opt("state_update_active", "TI")],
-        &[req("output", "T"), opt("final_state", "TS"), opt("state_update", "TS")],
-        &[string("beta_activation", "none"), int("chunk_size", 64), string("gate_activation", "none"),
-          float("gate_lower_bound", -5.0), int("qk_l2_norm", 0), float("scale", 0.0), int("state_update_capacity", 0),
-          string("update_rule", "gated_delta")],
-        &[("T", FLOATS), ("TS", &[F32]), ("TG", FLOATS), ("TI", &[I32])],
-        &["if key: query[D.., H, K]", "if !key: query[D.., _]", "key[D.., H, K]", "value[D.., N, V]",
-          "initial_state[B, N, V, K]", "cu_seqlens[B + 1]", "decay[D.., N] | [D.., N, K]", "beta[D.., N]", "a_log[N]",
-          "dt_bias[N * K|N] | [N, K]", "capture_count[B]", "count(state_update_active) = 1"],
-        gated_delta_net, "attention by a matrix state that decays and is corrected at each token, of packed requests"),
-];
+pub const ROWS: &[OpDef] = &[own("GatedDeltaNet", gated_delta_net)
+    .inputs(&[
+        req("query", "T"),
+        opt("key", "T"),
+        opt("value", "T"),
+        opt("cu_seqlens", "TI"),
+        opt("decay", "TG"),
+        opt("beta", "TG"),
+        opt("initial_state", "TS"),
+        opt("a_log", "TS"),
+        opt("dt_bias", "TS"),
+        opt("capture_count", "TI"),
+        opt("state_update_active", "TI"),
+    ])
+    .outputs(&[req("output", "T"), opt("final_state", "TS"), opt("state_update", "TS")])
+    .attributes(&[
+        string("beta_activation", "none"),
+        int("chunk_size", 64),
+        string("gate_activation", "none"),
+        float("gate_lower_bound", -5.0),
+        int("qk_l2_norm", 0),
+        float("scale", 0.0),
+        int("state_update_capacity", 0),
+        string("update_rule", "gated_delta"),
+    ])
+    .types(&[("T", FLOATS), ("TS", &[F32]), ("TG", FLOATS), ("TI", &[I32])])
+    .shapes(&[
+        "if key: query[D.., H, K]",
+        "if !key: query[D.., _]",
+        "key[D.., H, K]",
+        "value[D.., N, V]",
+        "initial_state[B, N, V, K]",
+        "cu_seqlens[B + 1]",
+        "decay[D.., N] | [D.., N, K]",
+        "beta[D.., N]",
+        "a_log[N]",
+        "dt_bias[N * K|N] | [N, K]",
+        "capture_count[B]",
+        "count(state_update_active) = 1",
+    ])
+    .doc("attention by a matrix state that decays and is corrected at each token, of packed requests")];
 
 /// What the operands say of their sizes: of each the constant that any of them has, where one has.
 struct Sizes {

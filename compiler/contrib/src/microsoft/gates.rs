@@ -10,54 +10,119 @@ use onnxc_ops::softmax::{on_rows_of, softmax_along};
 
 const ALL_FLOATS: &[DType] = onnxc_ops::types::FLOATS;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    own("Gelu", &[req("X", "T")], &[req("Y", "T")], &[], &[("T", ALL_FLOATS)], ANY, gelu,
-        "x times the normal distribution function of x"),
-    own("BiasGelu", &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", ALL_FLOATS)],
-        &["A[.., N]", "B[N]"], bias_gelu, "Gelu of a sum with a bias"),
-    own("QuickGelu", &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.702)], &[("T", ALL_FLOATS)], ANY, swish,
-        "x * sigmoid(alpha * x)"),
-    own("BiasSplitGelu", &[req("X", "T"), req("bias", "T")], &[req("Y", "T")], &[], &[("T", HALF_OR_SINGLE)],
-        &["X[N, S, H * 2]", "bias[H * 2]"], bias_split_gelu,
-        "of a sum with a bias, the first half times the Gelu of the second"),
-    own("GemmFastGelu", &[req("X", "T"), req("W", "T"), opt("bias", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)],
-        &["X[K] | [P.., M, K]", "W[K] | [Q.., K, N]", "broadcast(P, Q)", "bias[N]"], gemm_fast_gelu,
-        "Gelu by tanh of a matrix product plus bias"),
-    own("BiasAdd", &[req("X", "T"), req("bias", "T"), req("skip", "T")], &[req("Y", "T")], &[],
-        &[("T", HALF_OR_SINGLE)], &["X[N, S, C]", "bias[C]", "skip[N, S, C]"], bias_add, "x + bias + skip"),
-    own("BiasSoftmax", &[req("data", "T"), req("bias", "T")], &[req("output", "T")],
-        &[int("axis", 1), required("is_inner_broadcast", Int)], &[("T", FLOATS_F16)], &["broadcast(bias -> data)"],
-        bias_softmax, "softmax of a sum with a bias, of a matrix whose rows are the axes before `axis`"),
-    own("BiasDropout", &[req("data", "T"), req("bias", "T"), opt("residual", "T"), opt("ratio", "T1"),
-        opt("training_mode", "T2")], &[req("output", "T"), opt("mask", "T2")], &[optional("seed", Int)],
-        &[("T", ALL_FLOATS), ("T1", ALL_FLOATS), ("T2", BOOL)], DROPOUT_SHAPES, |cx| dropout(cx, 1),
-        "data + bias + residual: dropout in inference"),
-    own("BitmaskBiasDropout", &[req("data", "T"), req("bias", "T"), opt("residual", "T"), opt("ratio", "T1"),
-        opt("training_mode", "T2")], &[req("output", "T"), opt("mask", "T3")], &[optional("seed", Int)],
-        &[("T", ALL_FLOATS), ("T1", ALL_FLOATS), ("T2", BOOL), ("T3", &[DType::U32])], DROPOUT_SHAPES,
-        |cx| dropout(cx, 1), "data + bias + residual: dropout in inference, with a mask of bits"),
-    own("BitmaskDropout", &[req("data", "T"), opt("ratio", "T1"), opt("training_mode", "T2")],
-        &[req("output", "T"), opt("mask", "T3")], &[optional("seed", Int)],
-        &[("T", ALL_FLOATS), ("T1", ALL_FLOATS), ("T2", BOOL), ("T3", &[DType::U32])],
-        &["count(ratio) = 1", "count(training_mode) = 1"], |cx| dropout(cx, 0),
-        "data: dropout in inference, with a mask of bits"),
-    own("GatedAdd", &[req("X", "T"), req("Y", "T"), req("gate", "T"), opt("gate_weight", "T")], &[req("output", "T")],
-        &[], &[("T", FLOATS)],
-        &["X[D.., C]", "Y[D.., C]", "if !gate_weight: gate[D.., 1]", "if gate_weight: gate[D.., K]",
-          "gate_weight[K, 1]"], gated_add,
-        "X + Y * gate; with weights the gate is a sigmoid of a product"),
-    own("LinearAttentionGate", &[req("a", "T"), req("dt_bias", "TF"), req("decay_scale", "TF"), opt("b", "T")],
-        &[req("decay", "T"), opt("beta", "T")], &[], &[("T", FLOATS), ("TF", &[DType::F32])],
-        &["a[D.., H]", "dt_bias[H]", "decay_scale[H]", "b[D.., H]"], linear_attention_gate,
-        "decay_scale * log(1 + exp(a + dt_bias)), and sigmoid(b): decays and rates of LinearAttention"),
-    own("ScaledSiLU", &[req("X", "T"), opt("scale", "M")], &[req("Y", "T")], &[float("alpha", 1.0)],
-        &[("T", FLOATS), ("M", FLOATS)], &["count(scale) = 1"], scaled_silu, "z * sigmoid(z) of z = scale * x"),
-    own("SwiGLU", &[req("gate", "T"), opt("up", "T")], &[req("output", "T")],
-        &[float("activation_alpha", 1.0), float("activation_beta", 0.0), float("limit", 0.0),
-          int("round_activation", 0)], &[("T", FLOATS)],
-        &["if up: gate[D..]", "if !up: gate[.., H * 2]", "up[D..]"], swiglu,
-        "g * sigmoid(alpha * g) * (u + beta), both limited; one tensor has g, then u"),
+    own("Gelu", gelu)
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "T")])
+        .types(&[("T", ALL_FLOATS)])
+        .doc("x times the normal distribution function of x"),
+    own("BiasGelu", bias_gelu)
+        .inputs(&[req("A", "T"), req("B", "T")])
+        .outputs(&[req("C", "T")])
+        .types(&[("T", ALL_FLOATS)])
+        .shapes(&["A[.., N]", "B[N]"])
+        .doc("Gelu of a sum with a bias"),
+    own("QuickGelu", swish)
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[float("alpha", 1.702)])
+        .types(&[("T", ALL_FLOATS)])
+        .doc("x * sigmoid(alpha * x)"),
+    own("BiasSplitGelu", bias_split_gelu)
+        .inputs(&[req("X", "T"), req("bias", "T")])
+        .outputs(&[req("Y", "T")])
+        .types(&[("T", HALF_OR_SINGLE)])
+        .shapes(&["X[N, S, H * 2]", "bias[H * 2]"])
+        .doc("of a sum with a bias, the first half times the Gelu of the second"),
+    own("GemmFastGelu", gemm_fast_gelu)
+        .inputs(&[req("X", "T"), req("W", "T"), opt("bias", "T")])
+        .outputs(&[req("Y", "T")])
+        .types(&[("T", FLOATS)])
+        .shapes(&["X[K] | [P.., M, K]", "W[K] | [Q.., K, N]", "broadcast(P, Q)", "bias[N]"])
+        .doc("Gelu by tanh of a matrix product plus bias"),
+    own("BiasAdd", bias_add)
+        .inputs(&[req("X", "T"), req("bias", "T"), req("skip", "T")])
+        .outputs(&[req("Y", "T")])
+        .types(&[("T", HALF_OR_SINGLE)])
+        .shapes(&["X[N, S, C]", "bias[C]", "skip[N, S, C]"])
+        .doc("x + bias + skip"),
+    own("BiasSoftmax", bias_softmax)
+        .inputs(&[req("data", "T"), req("bias", "T")])
+        .outputs(&[req("output", "T")])
+        .attributes(&[int("axis", 1), required("is_inner_broadcast", Int)])
+        .types(&[("T", FLOATS_F16)])
+        .shapes(&["broadcast(bias -> data)"])
+        .doc("softmax of a sum with a bias, of a matrix whose rows are the axes before `axis`"),
+    own("BiasDropout", |cx| dropout(cx, 1))
+        .inputs(&[
+            req("data", "T"),
+            req("bias", "T"),
+            opt("residual", "T"),
+            opt("ratio", "T1"),
+            opt("training_mode", "T2"),
+        ])
+        .outputs(&[req("output", "T"), opt("mask", "T2")])
+        .attributes(&[optional("seed", Int)])
+        .types(&[("T", ALL_FLOATS), ("T1", ALL_FLOATS), ("T2", BOOL)])
+        .shapes(DROPOUT_SHAPES)
+        .doc("data + bias + residual: dropout in inference"),
+    own("BitmaskBiasDropout", |cx| dropout(cx, 1))
+        .inputs(&[
+            req("data", "T"),
+            req("bias", "T"),
+            opt("residual", "T"),
+            opt("ratio", "T1"),
+            opt("training_mode", "T2"),
+        ])
+        .outputs(&[req("output", "T"), opt("mask", "T3")])
+        .attributes(&[optional("seed", Int)])
+        .types(&[("T", ALL_FLOATS), ("T1", ALL_FLOATS), ("T2", BOOL), ("T3", &[DType::U32])])
+        .shapes(DROPOUT_SHAPES)
+        .doc("data + bias + residual: dropout in inference, with a mask of bits"),
+    own("BitmaskDropout", |cx| dropout(cx, 0))
+        .inputs(&[req("data", "T"), opt("ratio", "T1"), opt("training_mode", "T2")])
+        .outputs(&[req("output", "T"), opt("mask", "T3")])
+        .attributes(&[optional("seed", Int)])
+        .types(&[("T", ALL_FLOATS), ("T1", ALL_FLOATS), ("T2", BOOL), ("T3", &[DType::U32])])
+        .shapes(&["count(ratio) = 1", "count(training_mode) = 1"])
+        .doc("data: dropout in inference, with a mask of bits"),
+    own("GatedAdd", gated_add)
+        .inputs(&[req("X", "T"), req("Y", "T"), req("gate", "T"), opt("gate_weight", "T")])
+        .outputs(&[req("output", "T")])
+        .types(&[("T", FLOATS)])
+        .shapes(&[
+            "X[D.., C]",
+            "Y[D.., C]",
+            "if !gate_weight: gate[D.., 1]",
+            "if gate_weight: gate[D.., K]",
+            "gate_weight[K, 1]",
+        ])
+        .doc("X + Y * gate; with weights the gate is a sigmoid of a product"),
+    own("LinearAttentionGate", linear_attention_gate)
+        .inputs(&[req("a", "T"), req("dt_bias", "TF"), req("decay_scale", "TF"), opt("b", "T")])
+        .outputs(&[req("decay", "T"), opt("beta", "T")])
+        .types(&[("T", FLOATS), ("TF", &[DType::F32])])
+        .shapes(&["a[D.., H]", "dt_bias[H]", "decay_scale[H]", "b[D.., H]"])
+        .doc("decay_scale * log(1 + exp(a + dt_bias)), and sigmoid(b): decays and rates of LinearAttention"),
+    own("ScaledSiLU", scaled_silu)
+        .inputs(&[req("X", "T"), opt("scale", "M")])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[float("alpha", 1.0)])
+        .types(&[("T", FLOATS), ("M", FLOATS)])
+        .shapes(&["count(scale) = 1"])
+        .doc("z * sigmoid(z) of z = scale * x"),
+    own("SwiGLU", swiglu)
+        .inputs(&[req("gate", "T"), opt("up", "T")])
+        .outputs(&[req("output", "T")])
+        .attributes(&[
+            float("activation_alpha", 1.0),
+            float("activation_beta", 0.0),
+            float("limit", 0.0),
+            int("round_activation", 0),
+        ])
+        .types(&[("T", FLOATS)])
+        .shapes(&["if up: gate[D..]", "if !up: gate[.., H * 2]", "up[D..]"])
+        .doc("g * sigmoid(alpha * g) * (u + beta), both limited; one tensor has g, then u"),
 ];
 
 const HALF_OR_SINGLE: &[DType] = &[DType::F16, DType::F32];

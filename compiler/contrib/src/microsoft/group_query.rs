@@ -5,7 +5,7 @@
 //! caches are joined by Concat.
 
 use super::integer_cache::form;
-use super::{DOMAIN, FLOATS};
+use super::{FLOATS, own};
 use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{BF16, F8E4M3FN, F16, F32, I8, I32, I64, U8};
 use onnxc_ir::graph::claim::V;
@@ -19,11 +19,8 @@ use onnxc_ops::row::{
 use onnxc_ops::softmax::softmax_along;
 use onnxc_ops::{AttrKind, attr};
 
-pub const ROWS: &[OpDef] = &[OpDef {
-    domain: DOMAIN,
-    name: "GroupQueryAttention",
-    since: 1,
-    inputs: &[
+pub const ROWS: &[OpDef] = &[own("GroupQueryAttention", group_query_attention)
+    .inputs(&[
         req("query", "T"),
         opt("key", "T"),
         opt("value", "T"),
@@ -41,14 +38,14 @@ pub const ROWS: &[OpDef] = &[OpDef {
         opt("q_norm_weight", "T"),
         opt("k_norm_weight", "T"),
         opt("query_seqlens", "M"),
-    ],
-    outputs: &[
+    ])
+    .outputs(&[
         req("output", "T"),
         opt("present_key", "T_CACHE"),
         opt("present_value", "T_CACHE"),
         opt("output_qk", "T"),
-    ],
-    attributes: &[
+    ])
+    .attributes(&[
         attr("causal", Int(1)),
         attr("do_rotary", Optional(AttrKind::Int)),
         attr("k_norm_epsilon", Optional(AttrKind::Float)),
@@ -66,14 +63,14 @@ pub const ROWS: &[OpDef] = &[OpDef {
         attr("smooth_softmax", Int(-1)),
         attr("softcap", Optional(AttrKind::Float)),
         attr("v_quant_type", Str("NONE")),
-    ],
-    types: &[
+    ])
+    .types(&[
         ("T", FLOATS),
         ("T_CACHE", &[F32, F16, BF16, U8, I8, F8E4M3FN]),
         ("T_KV_SCALE", &[F32]),
         ("M", &[I32]),
-    ],
-    shapes: &[
+    ])
+    .shapes(&[
         "num_heads % kv_num_heads = 0",
         "if key: query[B, S, num_heads * E]",
         "if !key: query[B, S, (num_heads + 2 * kv_num_heads) * E]",
@@ -97,10 +94,8 @@ pub const ROWS: &[OpDef] = &[OpDef {
         "if v_quant_type = PER_CHANNEL: count(v_scale) = kv_num_heads * E",
         "q_norm_weight[E]",
         "k_norm_weight[E]",
-    ],
-    lower: group_query_attention,
-    doc: "attention of groups of queries with rotation, caches, windows and sinks",
-}];
+    ])
+    .doc("attention of groups of queries with rotation, caches, windows and sinks")];
 
 /// What is not computed.
 fn refuse(cx: &NodeCx<'_, '_>) -> Result<()> {

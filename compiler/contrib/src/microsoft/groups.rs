@@ -1,6 +1,6 @@
 //! Group normalization as diffusion models have it: an activation behind it, and a sum before.
 
-use super::DOMAIN;
+use super::own;
 use onnxc_ir::graph::DType::{F16, F32};
 use onnxc_ops::activation::swish_of;
 use onnxc_ops::norm::{normalized_groups, scale_and_shift};
@@ -9,11 +9,11 @@ use onnxc_ops::spatial::{channels_first, channels_last};
 
 pub const ROWS: &[OpDef] = &[
     GROUP_NORM,
-    OpDef {
-        name: "SkipGroupNorm",
-        inputs: &[req("X", "T"), req("gamma", "M"), req("beta", "M"), req("skip", "T"), opt("bias", "T")],
-        outputs: &[req("Y", "T"), opt("S", "T")],
-        shapes: &[
+    GROUP_NORM
+        .name("SkipGroupNorm")
+        .inputs(&[req("X", "T"), req("gamma", "M"), req("beta", "M"), req("skip", "T"), opt("bias", "T")])
+        .outputs(&[req("Y", "T"), opt("S", "T")])
+        .shapes(&[
             "if channels_last != 0: X[N, H, W, C]",
             "if channels_last = 0: X[N, C, H, W]",
             "C % groups = 0",
@@ -22,35 +22,28 @@ pub const ROWS: &[OpDef] = &[
             "if channels_last != 0: skip[N, H|1, W|1, C] | [N, C]",
             "if channels_last = 0: skip[N, C, H|1, W|1] | [N, C]",
             "bias[C]",
-        ],
-        doc: "group normalization of a sum of two images and a bias",
-        ..GROUP_NORM
-    },
+        ])
+        .doc("group normalization of a sum of two images and a bias"),
 ];
 
-const GROUP_NORM: OpDef = OpDef {
-    domain: DOMAIN,
-    name: "GroupNorm",
-    since: 1,
-    inputs: &[req("X", "T"), req("gamma", "M"), req("beta", "M")],
-    outputs: &[req("Y", "T")],
-    attributes: &[
+const GROUP_NORM: OpDef = own("GroupNorm", group_norm)
+    .inputs(&[req("X", "T"), req("gamma", "M"), req("beta", "M")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[
         required("activation", Int),
         int("channels_last", 1),
         float("epsilon", 1e-5),
         required("groups", Int),
-    ],
-    types: &[("T", &[F16, F32]), ("M", &[F16, F32])],
-    shapes: &[
+    ])
+    .types(&[("T", &[F16, F32]), ("M", &[F16, F32])])
+    .shapes(&[
         "if channels_last != 0: X[_, _, _, C]",
         "if channels_last = 0: X[_, C, _, _]",
         "C % groups = 0",
         "gamma[C]",
         "beta[C]",
-    ],
-    lower: group_norm,
-    doc: "group normalization, and x * sigmoid(x) of it",
-};
+    ])
+    .doc("group normalization, and x * sigmoid(x) of it");
 
 fn group_norm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, gamma, beta) = (cx.input("X")?, cx.input("gamma")?, cx.input("beta")?);

@@ -1,6 +1,6 @@
 //! Embeddings, layer normalization and Gelu as ONNX Runtime's optimizer writes them, in floats and quantized.
 
-use super::{BYTES, DOMAIN, FLOATS, real};
+use super::{BYTES, FLOATS, own, real};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::DType::{BF16, F16, F32, F64, I32};
@@ -13,11 +13,8 @@ use onnxc_ops::row::malformed;
 use onnxc_ops::{AttrKind, NodeCx, OpDef, attr, not_one_of, opt, req};
 
 pub const ROWS: &[OpDef] = &[
-    OpDef {
-        domain: DOMAIN,
-        name: "EmbedLayerNormalization",
-        since: 1,
-        inputs: &[
+    own("EmbedLayerNormalization", embed_layer_normalization)
+        .inputs(&[
             req("input_ids", "T1"),
             opt("segment_ids", "T1"),
             req("word_embedding", "T"),
@@ -27,11 +24,11 @@ pub const ROWS: &[OpDef] = &[
             req("beta", "T"),
             opt("mask", "T1"),
             opt("position_ids", "T1"),
-        ],
-        outputs: &[req("output", "T"), opt("mask_index", "T1"), opt("embedding_sum", "T")],
-        attributes: &[attr("epsilon", Float(1e-12)), attr("mask_index_type", Optional(AttrKind::Int))],
-        types: &[("T1", &[I32]), ("T", &[F32, F16])],
-        shapes: &[
+        ])
+        .outputs(&[req("output", "T"), opt("mask_index", "T1"), opt("embedding_sum", "T")])
+        .attributes(&[attr("epsilon", Float(1e-12)), attr("mask_index_type", Optional(AttrKind::Int))])
+        .types(&[("T1", &[I32]), ("T", &[F32, F16])])
+        .shapes(&[
             "input_ids[B, S]",
             "segment_ids[B, S]",
             "word_embedding[V, H]",
@@ -42,73 +39,47 @@ pub const ROWS: &[OpDef] = &[
             "beta[H]",
             "mask[B, S]",
             "position_ids[B|1, S]",
-        ],
-        lower: embed_layer_normalization,
-        doc: "layer normalization of a sum of embeddings",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "SkipLayerNormalization",
-        since: 1,
-        inputs: &[req("input", "T"), req("skip", "T"), req("gamma", "T"), opt("beta", "T"), opt("bias", "T")],
-        outputs: &[
+        ])
+        .doc("layer normalization of a sum of embeddings"),
+    own("SkipLayerNormalization", skip_layer_normalization)
+        .inputs(&[req("input", "T"), req("skip", "T"), req("gamma", "T"), opt("beta", "T"), opt("bias", "T")])
+        .outputs(&[
             req("output", "T"),
             opt("mean", "U"),
             opt("inv_std_var", "U"),
             opt("input_skip_bias_sum", "T"),
-        ],
-        attributes: &[attr("epsilon", Float(1e-12))],
-        types: &[("T", FLOATS), ("U", &[F32])],
-        shapes: &["input[B, S, H] | [S, H]", "broadcast(skip -> input)", "gamma[H]", "beta[H]", "bias[H]"],
-        lower: skip_layer_normalization,
-        doc: "layer normalization of a sum of two tensors and a bias",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "SkipSimplifiedLayerNormalization",
-        since: 1,
-        inputs: &[req("input", "T"), req("skip", "T"), req("gamma", "T"), opt("bias", "T")],
-        outputs: &[
+        ])
+        .attributes(&[attr("epsilon", Float(1e-12))])
+        .types(&[("T", FLOATS), ("U", &[F32])])
+        .shapes(&["input[B, S, H] | [S, H]", "broadcast(skip -> input)", "gamma[H]", "beta[H]", "bias[H]"])
+        .doc("layer normalization of a sum of two tensors and a bias"),
+    own("SkipSimplifiedLayerNormalization", skip_simplified_layer_normalization)
+        .inputs(&[req("input", "T"), req("skip", "T"), req("gamma", "T"), opt("bias", "T")])
+        .outputs(&[
             req("output", "T"),
             opt("mean", "U"),
             opt("inv_std_var", "U"),
             opt("input_skip_bias_sum", "T"),
-        ],
-        attributes: &[attr("epsilon", Float(1e-12))],
-        types: &[("T", FLOATS), ("U", &[F32])],
-        shapes: &["input[B, S, H] | [S, H]", "broadcast(skip -> input)", "gamma[H]", "bias[H]"],
-        lower: skip_simplified_layer_normalization,
-        doc: "division by the root mean square of a sum of two tensors and a bias",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "GatedRMSNorm",
-        since: 1,
-        inputs: &[req("X", "T"), req("scale", "T"), req("gate", "T")],
-        outputs: &[req("Y", "T")],
-        attributes: &[attr("activation", Str("silu")), attr("epsilon", Float(1e-5))],
-        types: &[("T", FLOATS)],
-        shapes: &["X[D.., N * C]", "scale[C]", "gate[D.., N * C]"],
-        lower: gated_rms_norm,
-        doc: "division by the root mean square of groups of features, times an activated gate",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "FastGelu",
-        since: 1,
-        inputs: &[req("X", "T"), opt("bias", "T")],
-        outputs: &[req("Y", "T")],
-        attributes: &[],
-        types: &[("T", &[F32, F64, F16, BF16])],
-        shapes: &["X[.., N]", "bias[N]"],
-        lower: biased_gelu,
-        doc: "Gelu by tanh, of a sum with a bias",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "QEmbedLayerNormalization",
-        since: 1,
-        inputs: &[
+        ])
+        .attributes(&[attr("epsilon", Float(1e-12))])
+        .types(&[("T", FLOATS), ("U", &[F32])])
+        .shapes(&["input[B, S, H] | [S, H]", "broadcast(skip -> input)", "gamma[H]", "bias[H]"])
+        .doc("division by the root mean square of a sum of two tensors and a bias"),
+    own("GatedRMSNorm", gated_rms_norm)
+        .inputs(&[req("X", "T"), req("scale", "T"), req("gate", "T")])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[attr("activation", Str("silu")), attr("epsilon", Float(1e-5))])
+        .types(&[("T", FLOATS)])
+        .shapes(&["X[D.., N * C]", "scale[C]", "gate[D.., N * C]"])
+        .doc("division by the root mean square of groups of features, times an activated gate"),
+    own("FastGelu", biased_gelu)
+        .inputs(&[req("X", "T"), opt("bias", "T")])
+        .outputs(&[req("Y", "T")])
+        .types(&[("T", &[F32, F64, F16, BF16])])
+        .shapes(&["X[.., N]", "bias[N]"])
+        .doc("Gelu by tanh, of a sum with a bias"),
+    own("QEmbedLayerNormalization", qembed_layer_normalization)
+        .inputs(&[
             req("input_ids", "T1"),
             opt("segment_ids", "T1"),
             req("word_embedding_quant", "T2"),
@@ -127,11 +98,11 @@ pub const ROWS: &[OpDef] = &[
             opt("segment_embedding_zero_point", "T2"),
             req("gamma_zero_point", "T2"),
             req("beta_zero_point", "T2"),
-        ],
-        outputs: &[req("layernorm_out", "T"), req("mask_index_out", "T1")],
-        attributes: &[attr("epsilon", Float(1e-12))],
-        types: &[("T1", &[I32]), ("T2", BYTES), ("T", &[F32])],
-        shapes: &[
+        ])
+        .outputs(&[req("layernorm_out", "T"), req("mask_index_out", "T1")])
+        .attributes(&[attr("epsilon", Float(1e-12))])
+        .types(&[("T1", &[I32]), ("T2", BYTES), ("T", &[F32])])
+        .shapes(&[
             "input_ids[B, S]",
             "segment_ids[B, S]",
             "word_embedding_quant[V, H]",
@@ -151,10 +122,8 @@ pub const ROWS: &[OpDef] = &[
             "count(segment_embedding_zero_point) = 1",
             "count(gamma_zero_point) = 1",
             "count(beta_zero_point) = 1",
-        ],
-        lower: qembed_layer_normalization,
-        doc: "layer normalization of a sum of quantized embeddings",
-    },
+        ])
+        .doc("layer normalization of a sum of quantized embeddings"),
 ];
 
 /// `normalized(x) * gamma + beta` along the last axis, the mean and the inverse deviation; all are f32.

@@ -2,42 +2,82 @@
 //! tokens of several requests.
 
 use super::sequences::{Carried, Sequences};
-use super::{DOMAIN, FLOATS, own};
+use super::{FLOATS, own};
 use onnxc_ir::graph::DType::{F32, I32};
 use onnxc_ir::graph::Op;
 use onnxc_ops::activation::swish_of;
 use onnxc_ops::linear_attention::{LINEAR_ATTENTION_SHAPES, causal_convolution, is_swish, linear_attention};
 use onnxc_ops::row::*;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    OpDef { domain: DOMAIN, ..row("LinearAttention", 1,
-        &[req("query", "T"), req("key", "T"), req("value", "T"), opt("past_state", "S"), opt("decay", "T"),
-          opt("beta", "T")],
-        &[req("output", "T"), req("present_state", "S")],
-        &[int("chunk_size", 64), required("kv_num_heads", Int), required("q_num_heads", Int), float("scale", 0.0),
-          int("state_window", 0), string("update_rule", "gated_delta")],
-        &[("T", FLOATS), ("S", FLOATS)], LINEAR_ATTENTION_SHAPES, of_one_state,
-        "attention by a matrix state that decays and is corrected at each step") },
-    OpDef { domain: DOMAIN, ..row("CausalConvWithState", 1,
-        &[req("input", "T"), req("weight", "T"), opt("bias", "T"), opt("past_state", "T")],
-        &[req("output", "T"), req("present_state", "T"), opt("state_update", "T")],
-        &[string("activation", "none"), int("channels_last", 0), int("dilation", 1), int("input_channel_offset", 0),
-          int("input_channels", 0), int("ndim", 1), int("state_channels_last", -1), int("state_length", 0),
-          int("state_update_capacity", 0), int("state_window", 0)],
-        &[("T", FLOATS)],
-        &["input[B, C, L]", "weight[C, 1, K]", "bias[C]", "past_state[B, C, (K - 1) * dilation]"], convolution,
-        "depthwise convolution along time, with what came before as state") },
-    own("VarlenCausalConvWithState",
-        &[req("input", "T"), req("weight", "T"), req("cumulative_sequence_length", "M"), opt("bias", "T"),
-          req("initial_state", "T"), opt("capture_count", "M"), opt("kernel_delta", "T"), opt("previous_mask", "T")],
-        &[req("output", "T"), req("final_state", "T"), opt("state_update", "T")],
-        &[string("activation", "none"), int("delta_offset", 0), int("dilation", 1), int("group_size", 1),
-          int("state_update_capacity", 0)],
-        &[("T", FLOATS), ("M", &[I32])],
-        &["input[N, C]", "weight[C, 1, K]", "bias[C]", "initial_state[B, C, (K - 1) * dilation]",
-          "cumulative_sequence_length[B + 1]", "capture_count[B]"],
-        packed_convolution, "CausalConvWithState of packed requests of unlike lengths"),
+    own("LinearAttention", of_one_state)
+        .inputs(&[
+            req("query", "T"),
+            req("key", "T"),
+            req("value", "T"),
+            opt("past_state", "S"),
+            opt("decay", "T"),
+            opt("beta", "T"),
+        ])
+        .outputs(&[req("output", "T"), req("present_state", "S")])
+        .attributes(&[
+            int("chunk_size", 64),
+            required("kv_num_heads", Int),
+            required("q_num_heads", Int),
+            float("scale", 0.0),
+            int("state_window", 0),
+            string("update_rule", "gated_delta"),
+        ])
+        .types(&[("T", FLOATS), ("S", FLOATS)])
+        .shapes(LINEAR_ATTENTION_SHAPES)
+        .doc("attention by a matrix state that decays and is corrected at each step"),
+    own("CausalConvWithState", convolution)
+        .inputs(&[req("input", "T"), req("weight", "T"), opt("bias", "T"), opt("past_state", "T")])
+        .outputs(&[req("output", "T"), req("present_state", "T"), opt("state_update", "T")])
+        .attributes(&[
+            string("activation", "none"),
+            int("channels_last", 0),
+            int("dilation", 1),
+            int("input_channel_offset", 0),
+            int("input_channels", 0),
+            int("ndim", 1),
+            int("state_channels_last", -1),
+            int("state_length", 0),
+            int("state_update_capacity", 0),
+            int("state_window", 0),
+        ])
+        .types(&[("T", FLOATS)])
+        .shapes(&["input[B, C, L]", "weight[C, 1, K]", "bias[C]", "past_state[B, C, (K - 1) * dilation]"])
+        .doc("depthwise convolution along time, with what came before as state"),
+    own("VarlenCausalConvWithState", packed_convolution)
+        .inputs(&[
+            req("input", "T"),
+            req("weight", "T"),
+            req("cumulative_sequence_length", "M"),
+            opt("bias", "T"),
+            req("initial_state", "T"),
+            opt("capture_count", "M"),
+            opt("kernel_delta", "T"),
+            opt("previous_mask", "T"),
+        ])
+        .outputs(&[req("output", "T"), req("final_state", "T"), opt("state_update", "T")])
+        .attributes(&[
+            string("activation", "none"),
+            int("delta_offset", 0),
+            int("dilation", 1),
+            int("group_size", 1),
+            int("state_update_capacity", 0),
+        ])
+        .types(&[("T", FLOATS), ("M", &[I32])])
+        .shapes(&[
+            "input[N, C]",
+            "weight[C, 1, K]",
+            "bias[C]",
+            "initial_state[B, C, (K - 1) * dilation]",
+            "cumulative_sequence_length[B + 1]",
+            "capture_count[B]",
+        ])
+        .doc("CausalConvWithState of packed requests of unlike lengths"),
 ];
 
 /// Refuses attributes that have another value than the one that is computed.

@@ -9,22 +9,44 @@ use onnxc_ir::graph::{Op, Requirement};
 use onnxc_ops::attention::heads;
 use onnxc_ops::row::*;
 
-#[rustfmt::skip]
-pub const ROWS: &[OpDef] = &[
-    own("DecoderMaskedMultiHeadAttention", &[req("query", "T"), opt("key", "T"), opt("value", "T"), opt("mask_index", "M"),
-            opt("attention_bias", "T"), opt("past_key", "T"), opt("past_value", "T"), opt("past_sequence_length", "M"),
-            opt("beam_width", "M"), opt("cache_indirection", "M"), opt("bias", "T")],
-        &[req("output", "T"), opt("present_key", "T"), opt("present_value", "T"), opt("qk", "QK")],
-        &[optional("mask_filter_value", Float), required("num_heads", Int), optional("output_qk", Int),
-          optional("past_present_share_buffer", Int), optional("scale", Float)],
-        &[("T", &[F32, F16]), ("QK", &[F32, F16]), ("M", &[I32])],
-        &["if key: query[B, 1, num_heads * E]", "if !key: query[B, 1, 3 * num_heads * E]",
-          "key[B, 1, num_heads * E] | [B, num_heads, L, E]", "value[B, 1, num_heads * E] | [B, num_heads, L, E]",
-          "mask_index[B, _]", "attention_bias[B|1, num_heads|1, 1, _]", "past_key[B, num_heads, P, E]",
-          "past_value[B, num_heads, P, E]", "count(past_sequence_length) = 1", "count(beam_width) = 1",
-          "cache_indirection[_, _, P]", "bias[3 * num_heads * E]"],
-        decoder_masked, "attention of one token with a cache that has room, or with keys and values of an encoder"),
-];
+pub const ROWS: &[OpDef] = &[own("DecoderMaskedMultiHeadAttention", decoder_masked)
+    .inputs(&[
+        req("query", "T"),
+        opt("key", "T"),
+        opt("value", "T"),
+        opt("mask_index", "M"),
+        opt("attention_bias", "T"),
+        opt("past_key", "T"),
+        opt("past_value", "T"),
+        opt("past_sequence_length", "M"),
+        opt("beam_width", "M"),
+        opt("cache_indirection", "M"),
+        opt("bias", "T"),
+    ])
+    .outputs(&[req("output", "T"), opt("present_key", "T"), opt("present_value", "T"), opt("qk", "QK")])
+    .attributes(&[
+        optional("mask_filter_value", Float),
+        required("num_heads", Int),
+        optional("output_qk", Int),
+        optional("past_present_share_buffer", Int),
+        optional("scale", Float),
+    ])
+    .types(&[("T", &[F32, F16]), ("QK", &[F32, F16]), ("M", &[I32])])
+    .shapes(&[
+        "if key: query[B, 1, num_heads * E]",
+        "if !key: query[B, 1, 3 * num_heads * E]",
+        "key[B, 1, num_heads * E] | [B, num_heads, L, E]",
+        "value[B, 1, num_heads * E] | [B, num_heads, L, E]",
+        "mask_index[B, _]",
+        "attention_bias[B|1, num_heads|1, 1, _]",
+        "past_key[B, num_heads, P, E]",
+        "past_value[B, num_heads, P, E]",
+        "count(past_sequence_length) = 1",
+        "count(beam_width) = 1",
+        "cache_indirection[_, _, P]",
+        "bias[3 * num_heads * E]",
+    ])
+    .doc("attention of one token with a cache that has room, or with keys and values of an encoder")];
 
 fn decoder_masked(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (query, bias, past) = (cx.input("query")?, cx.optional("bias"), both(cx, "past_key", "past_value")?);

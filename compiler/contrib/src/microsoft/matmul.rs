@@ -1,6 +1,6 @@
 //! Matrix products of quantised operands whose results are reals, or integers again.
 
-use super::{BYTES, DOMAIN, scalar};
+use super::{BYTES, own, scalar};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::DType::{F16, F32, I8, I32, U8};
 use onnxc_ir::graph::ValueId;
@@ -12,11 +12,8 @@ use onnxc_ops::quantize::{
 use onnxc_ops::{NodeCx, OpDef, attr, opt, req};
 
 pub const ROWS: &[OpDef] = &[
-    OpDef {
-        domain: DOMAIN,
-        name: "QGemm",
-        since: 1,
-        inputs: &[
+    own("QGemm", qgemm)
+        .inputs(&[
             req("A", "TA"),
             req("a_scale", "T"),
             req("a_zero_point", "TA"),
@@ -26,18 +23,18 @@ pub const ROWS: &[OpDef] = &[
             opt("C", "TC"),
             opt("y_scale", "T"),
             opt("y_zero_point", "TYZ"),
-        ],
-        outputs: &[req("Y", "TY")],
-        attributes: &[attr("alpha", Float(1.0)), attr("transA", Int(0)), attr("transB", Int(0))],
-        types: &[
+        ])
+        .outputs(&[req("Y", "TY")])
+        .attributes(&[attr("alpha", Float(1.0)), attr("transA", Int(0)), attr("transB", Int(0))])
+        .types(&[
             ("T", &[F32]),
             ("TA", BYTES),
             ("TB", BYTES),
             ("TC", &[I32]),
             ("TYZ", BYTES),
             ("TY", &[F32, U8, I8]),
-        ],
-        shapes: &[
+        ])
+        .shapes(&[
             "if transA = 0: A[M, K]",
             "if transA != 0: A[K, M]",
             "if transB = 0: B[K, N]",
@@ -49,15 +46,10 @@ pub const ROWS: &[OpDef] = &[
             "b_zero_point[] | [N|1]",
             "count(y_scale) = 1",
             "count(y_zero_point) = 1",
-        ],
-        lower: qgemm,
-        doc: "quantized alpha * (A * B + C); reals without a zero point of the result",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "MatMulIntegerToFloat",
-        since: 1,
-        inputs: &[
+        ])
+        .doc("quantized alpha * (A * B + C); reals without a zero point of the result"),
+    own("MatMulIntegerToFloat", mat_mul_integer_to_float)
+        .inputs(&[
             req("A", "T1"),
             req("B", "T2"),
             req("a_scale", "T3"),
@@ -65,11 +57,10 @@ pub const ROWS: &[OpDef] = &[
             opt("a_zero_point", "T1"),
             opt("b_zero_point", "T2"),
             opt("bias", "T3"),
-        ],
-        outputs: &[req("Y", "T3")],
-        attributes: &[],
-        types: &[("T1", BYTES), ("T2", BYTES), ("T3", &[F32, F16])],
-        shapes: &[
+        ])
+        .outputs(&[req("Y", "T3")])
+        .types(&[("T1", BYTES), ("T2", BYTES), ("T3", &[F32, F16])])
+        .shapes(&[
             "A[K] | [P.., M, K]",
             "B[K] | [Q.., K, N]",
             "broadcast(P, Q)",
@@ -78,35 +69,27 @@ pub const ROWS: &[OpDef] = &[
             "a_zero_point[] | [M|1] | [.., M|1, 1]",
             "b_zero_point[] | [N|1] | [.., 1, N|1]",
             "bias[N]",
-        ],
-        lower: mat_mul_integer_to_float,
-        doc: "matrix product of 8-bit operands as reals, plus bias",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "DynamicQuantizeMatMul",
-        since: 1,
-        inputs: &[
+        ])
+        .doc("matrix product of 8-bit operands as reals, plus bias"),
+    own("DynamicQuantizeMatMul", dynamic_quantize_mat_mul)
+        .inputs(&[
             req("A", "T1"),
             req("B", "T2"),
             req("b_scale", "T1"),
             opt("b_zero_point", "T2"),
             opt("bias", "T1"),
-        ],
-        outputs: &[req("Y", "T1")],
-        attributes: &[],
-        types: &[("T1", &[F32]), ("T2", BYTES)],
-        shapes: &[
+        ])
+        .outputs(&[req("Y", "T1")])
+        .types(&[("T1", &[F32]), ("T2", BYTES)])
+        .shapes(&[
             "A[K] | [P.., M, K]",
             "B[K] | [Q.., K, N]",
             "broadcast(P, Q)",
             "b_scale[] | [N|1] | [.., 1, N|1]",
             "b_zero_point[] | [N|1] | [.., 1, N|1]",
             "bias[N]",
-        ],
-        lower: dynamic_quantize_mat_mul,
-        doc: "matrix product of A, quantized by its range, and 8-bit weights, plus bias",
-    },
+        ])
+        .doc("matrix product of A, quantized by its range, and 8-bit weights, plus bias"),
 ];
 
 fn qgemm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

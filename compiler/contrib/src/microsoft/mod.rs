@@ -42,23 +42,13 @@ use onnxc_ir::graph::DType::{BF16, F16, F32, I8, U8};
 use onnxc_ir::graph::{DType, ValueId};
 use onnxc_ir::scalar::BinaryFn;
 use onnxc_ops::quantize::{is_zero, saturated};
-use onnxc_ops::row::row;
-use onnxc_ops::{AttrDef, LowerFn, OpDef, Param};
+use onnxc_ops::{LowerFn, OpDef, op};
 
 const DOMAIN: &str = "com.microsoft";
 
 /// A row of the domain, in its only version.
-const fn own(
-    name: &'static str,
-    inputs: &'static [Param],
-    outputs: &'static [Param],
-    attributes: &'static [AttrDef],
-    types: &'static [(&'static str, &'static [DType])],
-    shapes: &'static [&'static str],
-    lower: LowerFn,
-    doc: &'static str,
-) -> OpDef {
-    OpDef { domain: DOMAIN, ..row(name, 1, inputs, outputs, attributes, types, shapes, lower, doc) }
+const fn own(name: &'static str, lower: LowerFn) -> OpDef {
+    op(name, 1, lower).domain(DOMAIN)
 }
 
 const BYTES: &[DType] = &[I8, U8];

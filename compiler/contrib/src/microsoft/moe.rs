@@ -12,52 +12,133 @@ use onnxc_ops::activation::{fast_gelu, swish_of};
 use onnxc_ops::row::*;
 use onnxc_ops::softmax::softmax_along;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    own("MoE",
-        &[req("input", "T"), req("router_probs", "T"), req("fc1_experts_weights", "T"), opt("fc1_experts_bias", "T"),
-          req("fc2_experts_weights", "T"), opt("fc2_experts_bias", "T"), opt("fc3_experts_weights", "T"),
-          opt("fc3_experts_bias", "T")],
-        &[req("output", "T")],
-        &[float("activation_alpha", 1.0), float("activation_beta", 0.0), string("activation_type", "relu"), int("k", 1),
-          int("normalize_routing_weights", 0), int("swiglu_fusion", 0), optional("swiglu_limit", Float),
-          int("swiglu_limit_after_activation", 0), int("use_sparse_mixer", 0)],
-        &[("T", FLOATS)],
-        &["input[T, H] | [A, S, H]", "router_probs[R, E]", "k <= E", "fc1_experts_weights[E, F, H]",
-          "fc1_experts_bias[E, F]", "fc2_experts_weights[E, H, I]", "fc2_experts_bias[E, H]",
-          "fc3_experts_weights[E, I, H]", "fc3_experts_bias[E, I]"],
-        moe, "for each token a weighted sum of the layers that its router picks"),
-    own("QMoE",
-        &[req("input", "T"), req("router_probs", "T"), req("fc1_experts_weights", "T1"), opt("fc1_scales", "T2"),
-          opt("fc1_experts_bias", "T"), req("fc2_experts_weights", "T1"), opt("fc2_scales", "T2"),
-          opt("fc2_experts_bias", "T"), opt("fc3_experts_weights", "T1"), opt("fc3_scales", "T2"),
-          opt("fc3_experts_bias", "T"), opt("fc1_zero_points", "T1"), opt("fc2_zero_points", "T1"),
-          opt("fc3_zero_points", "T1"), opt("router_weights", "T"), opt("fc1_global_scale", "T4"),
-          opt("fc2_global_scale", "T4"), opt("fc1_act_scale", "T4"), opt("fc2_act_scale", "T4"),
-          opt("fc1_act_block_scale", "T2"), opt("fc2_act_block_scale", "T2")],
-        &[req("output", "T")],
-        &[int("accuracy_level", 0), float("activation_alpha", 1.0), float("activation_beta", 0.0),
-          string("activation_type", "relu"), optional("block_size", Int), int("expert_weight_bits", 4),
-          optional("fc1_expert_weight_bits", Int), optional("fc2_expert_weight_bits", Int),
-          optional("fc3_expert_weight_bits", Int), int("k", 1), int("normalize_routing_weights", 0),
-          string("quant_type", "int"), int("swiglu_fusion", 0), optional("swiglu_limit", Float),
-          int("swiglu_limit_after_activation", 0), int("use_sparse_mixer", 0), int("weights_prepacked", -1)],
-        &[("T", FLOATS), ("T1", &[U8, F8E4M3FN]), ("T2", &[F32, F16, BF16, F8E8M0, F8E4M3FN]), ("T4", F32S)],
-        &["input[T, H] | [A, S, H]", "router_probs[R, E]", "router_weights[R, E]", "k <= E",
-          "fc1_experts_weights[E, F, _]", "fc1_experts_bias[E, F]", "fc2_experts_weights[E, H, _]",
-          "fc2_experts_bias[E, H]", "fc3_experts_weights[E, I, _]", "fc3_experts_bias[E, I]",
-          "fc1_scales[E, F] | [E, F, _]", "fc2_scales[E, H] | [E, H, _]", "fc3_scales[E, I] | [E, I, _]",
-          "fc1_zero_points[E, _] | [E, F, _]", "fc2_zero_points[E, _] | [E, H, _]",
-          "fc3_zero_points[E, _] | [E, I, _]"],
-        q_moe, "as MoE, with weights of 2, 4 or 8 bits"),
-    own("MoEGroupRouter", &[req("logits", "T"), req("expert_bias", "TF"), opt("projection_weight", "T")],
-        &[opt("router_probs", "T"), opt("selection_scores", "TF"), opt("router_weights", "TF")],
-        &[int("group_topk", 2), int("n_group", 1), float("router_sentinel", -10000.0), required("top_k", Int),
-          int("topk_group", 1)],
-        &[("T", FLOATS), ("TF", F32S)],
-        &["if !projection_weight: logits[.., _, E]", "if projection_weight: logits[N, W]", "projection_weight[E, W]",
-          "expert_bias[E]", "E % n_group = 0", "top_k <= E", "topk_group <= n_group"],
-        group_router, "log(sigmoid(x)) of the best experts of the best groups, for MoE; or the scores of all"),
+    own("MoE", moe)
+        .inputs(&[
+            req("input", "T"),
+            req("router_probs", "T"),
+            req("fc1_experts_weights", "T"),
+            opt("fc1_experts_bias", "T"),
+            req("fc2_experts_weights", "T"),
+            opt("fc2_experts_bias", "T"),
+            opt("fc3_experts_weights", "T"),
+            opt("fc3_experts_bias", "T"),
+        ])
+        .outputs(&[req("output", "T")])
+        .attributes(&[
+            float("activation_alpha", 1.0),
+            float("activation_beta", 0.0),
+            string("activation_type", "relu"),
+            int("k", 1),
+            int("normalize_routing_weights", 0),
+            int("swiglu_fusion", 0),
+            optional("swiglu_limit", Float),
+            int("swiglu_limit_after_activation", 0),
+            int("use_sparse_mixer", 0),
+        ])
+        .types(&[("T", FLOATS)])
+        .shapes(&[
+            "input[T, H] | [A, S, H]",
+            "router_probs[R, E]",
+            "k <= E",
+            "fc1_experts_weights[E, F, H]",
+            "fc1_experts_bias[E, F]",
+            "fc2_experts_weights[E, H, I]",
+            "fc2_experts_bias[E, H]",
+            "fc3_experts_weights[E, I, H]",
+            "fc3_experts_bias[E, I]",
+        ])
+        .doc("for each token a weighted sum of the layers that its router picks"),
+    own("QMoE", q_moe)
+        .inputs(&[
+            req("input", "T"),
+            req("router_probs", "T"),
+            req("fc1_experts_weights", "T1"),
+            opt("fc1_scales", "T2"),
+            opt("fc1_experts_bias", "T"),
+            req("fc2_experts_weights", "T1"),
+            opt("fc2_scales", "T2"),
+            opt("fc2_experts_bias", "T"),
+            opt("fc3_experts_weights", "T1"),
+            opt("fc3_scales", "T2"),
+            opt("fc3_experts_bias", "T"),
+            opt("fc1_zero_points", "T1"),
+            opt("fc2_zero_points", "T1"),
+            opt("fc3_zero_points", "T1"),
+            opt("router_weights", "T"),
+            opt("fc1_global_scale", "T4"),
+            opt("fc2_global_scale", "T4"),
+            opt("fc1_act_scale", "T4"),
+            opt("fc2_act_scale", "T4"),
+            opt("fc1_act_block_scale", "T2"),
+            opt("fc2_act_block_scale", "T2"),
+        ])
+        .outputs(&[req("output", "T")])
+        .attributes(&[
+            int("accuracy_level", 0),
+            float("activation_alpha", 1.0),
+            float("activation_beta", 0.0),
+            string("activation_type", "relu"),
+            optional("block_size", Int),
+            int("expert_weight_bits", 4),
+            optional("fc1_expert_weight_bits", Int),
+            optional("fc2_expert_weight_bits", Int),
+            optional("fc3_expert_weight_bits", Int),
+            int("k", 1),
+            int("normalize_routing_weights", 0),
+            string("quant_type", "int"),
+            int("swiglu_fusion", 0),
+            optional("swiglu_limit", Float),
+            int("swiglu_limit_after_activation", 0),
+            int("use_sparse_mixer", 0),
+            int("weights_prepacked", -1),
+        ])
+        .types(&[
+            ("T", FLOATS),
+            ("T1", &[U8, F8E4M3FN]),
+            ("T2", &[F32, F16, BF16, F8E8M0, F8E4M3FN]),
+            ("T4", F32S),
+        ])
+        .shapes(&[
+            "input[T, H] | [A, S, H]",
+            "router_probs[R, E]",
+            "router_weights[R, E]",
+            "k <= E",
+            "fc1_experts_weights[E, F, _]",
+            "fc1_experts_bias[E, F]",
+            "fc2_experts_weights[E, H, _]",
+            "fc2_experts_bias[E, H]",
+            "fc3_experts_weights[E, I, _]",
+            "fc3_experts_bias[E, I]",
+            "fc1_scales[E, F] | [E, F, _]",
+            "fc2_scales[E, H] | [E, H, _]",
+            "fc3_scales[E, I] | [E, I, _]",
+            "fc1_zero_points[E, _] | [E, F, _]",
+            "fc2_zero_points[E, _] | [E, H, _]",
+            "fc3_zero_points[E, _] | [E, I, _]",
+        ])
+        .doc("as MoE, with weights of 2, 4 or 8 bits"),
+    own("MoEGroupRouter", group_router)
+        .inputs(&[req("logits", "T"), req("expert_bias", "TF"), opt("projection_weight", "T")])
+        .outputs(&[opt("router_probs", "T"), opt("selection_scores", "TF"), opt("router_weights", "TF")])
+        .attributes(&[
+            int("group_topk", 2),
+            int("n_group", 1),
+            float("router_sentinel", -10000.0),
+            required("top_k", Int),
+            int("topk_group", 1),
+        ])
+        .types(&[("T", FLOATS), ("TF", F32S)])
+        .shapes(&[
+            "if !projection_weight: logits[.., _, E]",
+            "if projection_weight: logits[N, W]",
+            "projection_weight[E, W]",
+            "expert_bias[E]",
+            "E % n_group = 0",
+            "top_k <= E",
+            "topk_group <= n_group",
+        ])
+        .doc("log(sigmoid(x)) of the best experts of the best groups, for MoE; or the scores of all"),
 ];
 
 /// What a layer computes with, of all experts; in the body of the loop, of those that a token has.

@@ -2,7 +2,7 @@
 
 use super::attention::{Masked, Masks};
 use super::group_query::{both, count};
-use super::{DOMAIN, FLOATS};
+use super::{FLOATS, own};
 use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{F32, I32};
 use onnxc_ops::AttrDefault::{Int, Optional, Required};
@@ -10,11 +10,8 @@ use onnxc_ops::attention::heads;
 use onnxc_ops::row::{BinaryFn, Dim, NodeCx, OpDef, Result, ValueId, malformed, opt, req, unsupported};
 use onnxc_ops::{AttrKind, attr};
 
-pub const ROWS: &[OpDef] = &[OpDef {
-    domain: DOMAIN,
-    name: "MultiHeadAttention",
-    since: 1,
-    inputs: &[
+pub const ROWS: &[OpDef] = &[own("MultiHeadAttention", multi_head_attention)
+    .inputs(&[
         req("query", "T"),
         opt("key", "T"),
         opt("value", "T"),
@@ -25,16 +22,16 @@ pub const ROWS: &[OpDef] = &[OpDef {
         opt("past_value", "T"),
         opt("past_sequence_length", "M"),
         opt("cache_indirection", "M"),
-    ],
-    outputs: &[req("output", "T"), opt("present_key", "T"), opt("present_value", "T"), opt("qk", "QK")],
-    attributes: &[
+    ])
+    .outputs(&[req("output", "T"), opt("present_key", "T"), opt("present_value", "T"), opt("qk", "QK")])
+    .attributes(&[
         attr("mask_filter_value", Optional(AttrKind::Float)),
         attr("num_heads", Required(AttrKind::Int)),
         attr("scale", Optional(AttrKind::Float)),
         attr("unidirectional", Int(0)),
-    ],
-    types: &[("T", FLOATS), ("QK", FLOATS), ("M", &[I32])],
-    shapes: &[
+    ])
+    .types(&[("T", FLOATS), ("QK", FLOATS), ("M", &[I32])])
+    .shapes(&[
         "query[B, S, num_heads * E] | [B, S, num_heads, 3, E]",
         "key[B, L, num_heads * E] | [B, num_heads, L, E] | [B, L, num_heads, 2, E]",
         "value[B, L, num_heads * F] | [B, num_heads, L, F]",
@@ -43,10 +40,8 @@ pub const ROWS: &[OpDef] = &[OpDef {
         "bias[num_heads * (2 * E + (F else E))]",
         "key_padding_mask[B|3 * B + 2] | [B, (L else S) + (P else 0)] | [B, S, (L else S) + (P else 0)]",
         "attention_bias[B|1, num_heads|1, S, (L else S) + (P else 0)]",
-    ],
-    lower: multi_head_attention,
-    doc: "attention of projected queries, keys and values",
-}];
+    ])
+    .doc("attention of projected queries, keys and values")];
 
 fn multi_head_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if let Some(at) = [8, 9].into_iter().find(|&at| cx.optional(at).is_some()) {

@@ -14,52 +14,88 @@ use onnxc_ops::row::*;
 use onnxc_ops::spatial::{channels_first, channels_last};
 
 /// A row of the domain, in its only version.
-const fn blocked(
-    name: &'static str,
-    inputs: &'static [Param],
-    attributes: &'static [AttrDef],
-    shapes: &'static [&'static str],
-    lower: onnxc_ops::LowerFn,
-    doc: &'static str,
-) -> OpDef {
-    OpDef {
-        domain: "com.microsoft.nchwc",
-        ..row(name, 1, inputs, OUTPUTS, attributes, TYPES, shapes, lower, doc)
-    }
+const fn blocked(name: &'static str, lower: onnxc_ops::LowerFn) -> OpDef {
+    op(name, 1, lower).domain("com.microsoft.nchwc").outputs(OUTPUTS).types(TYPES)
 }
 
 const OUTPUTS: &[Param] = &[req("Y", "T")];
 const TYPES: &[(&str, &[DType])] = &[("T", F32S)];
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    blocked("ReorderInput", &[req("X", "T")], &[int("channels_last", 0)], &["X[_, _, _, _]"], reorder_input,
-        "channels put into blocks, the last filled up with zeros"),
-    blocked("ReorderOutput", &[req("X", "T")], &[int("channels", 0), int("channels_last", 0)],
-        &["X[_, C, _, _]", "channels <= C"], reorder_output, "channels taken out of their blocks"),
-    blocked("Conv", &[req("X", "T"), req("W", "T"), opt("B", "T"), opt("Sum", "T")],
-        &[optional("activation", Str), optional("activation_params", Floats), string("auto_pad", "NOTSET"),
-          optional("dilations", Ints), int("group", 1), optional("kernel_shape", Ints), optional("pads", Ints),
-          optional("strides", Ints)],
-        &["X[N, C, _, _]", "W[M, G, K, L]", "C = G * group", "M % group = 0", "B[M]", "Sum[N, M, _, _]"], conv,
-        "activation of a convolution plus bias plus Sum, channels in blocks"),
-    blocked("MaxPool", &[req("X", "T")],
-        &[string("auto_pad", "NOTSET"), int("ceil_mode", 0), optional("dilations", Ints), required("kernel_shape", Ints),
-          optional("pads", Ints), int("storage_order", 0), optional("strides", Ints)],
-        POOL_SHAPES, |cx| in_blocks(cx, |cx, x| Ok(max_pool_of(cx, x)?.remove(0))),
-        "maximum over sliding windows, channels in blocks"),
-    blocked("AveragePool", &[req("X", "T")],
-        &[string("auto_pad", "NOTSET"), int("ceil_mode", 0), int("count_include_pad", 0), optional("dilations", Ints),
-          required("kernel_shape", Ints), optional("pads", Ints), optional("strides", Ints)],
-        POOL_SHAPES, |cx| in_blocks(cx, averaged), "mean over sliding windows, channels in blocks"),
-    blocked("GlobalMaxPool", &[req("X", "T")], &[], &["X[_, _, _, _]"],
-        |cx| in_blocks(cx, |cx, x| cx.b.reduce(ReduceFn::Max, x, &[2, 3])),
-        "maximum over the spatial axes, channels in blocks"),
-    blocked("GlobalAveragePool", &[req("X", "T")], &[], &["X[_, _, _, _]"],
-        |cx| in_blocks(cx, |cx, x| cx.b.mean(x, &[2, 3])), "mean over the spatial axes, channels in blocks"),
-    blocked("Upsample", &[req("X", "T")],
-        &[string("coordinate_transformation_mode", "asymmetric"), string("mode", "nearest"), optional("scales", Ints)],
-        &["X[_, _, _, _]"], upsample, "an image enlarged by whole numbers, channels in blocks"),
+    blocked("ReorderInput", reorder_input)
+        .inputs(&[req("X", "T")])
+        .attributes(&[int("channels_last", 0)])
+        .shapes(&["X[_, _, _, _]"])
+        .doc("channels put into blocks, the last filled up with zeros"),
+    blocked("ReorderOutput", reorder_output)
+        .inputs(&[req("X", "T")])
+        .attributes(&[int("channels", 0), int("channels_last", 0)])
+        .shapes(&["X[_, C, _, _]", "channels <= C"])
+        .doc("channels taken out of their blocks"),
+    blocked("Conv", conv)
+        .inputs(&[req("X", "T"), req("W", "T"), opt("B", "T"), opt("Sum", "T")])
+        .attributes(&[
+            optional("activation", Str),
+            optional("activation_params", Floats),
+            string("auto_pad", "NOTSET"),
+            optional("dilations", Ints),
+            int("group", 1),
+            optional("kernel_shape", Ints),
+            optional("pads", Ints),
+            optional("strides", Ints),
+        ])
+        .shapes(&[
+            "X[N, C, _, _]",
+            "W[M, G, K, L]",
+            "C = G * group",
+            "M % group = 0",
+            "B[M]",
+            "Sum[N, M, _, _]",
+        ])
+        .doc("activation of a convolution plus bias plus Sum, channels in blocks"),
+    blocked("MaxPool", |cx| in_blocks(cx, |cx, x| Ok(max_pool_of(cx, x)?.remove(0))))
+        .inputs(&[req("X", "T")])
+        .attributes(&[
+            string("auto_pad", "NOTSET"),
+            int("ceil_mode", 0),
+            optional("dilations", Ints),
+            required("kernel_shape", Ints),
+            optional("pads", Ints),
+            int("storage_order", 0),
+            optional("strides", Ints),
+        ])
+        .shapes(POOL_SHAPES)
+        .doc("maximum over sliding windows, channels in blocks"),
+    blocked("AveragePool", |cx| in_blocks(cx, averaged))
+        .inputs(&[req("X", "T")])
+        .attributes(&[
+            string("auto_pad", "NOTSET"),
+            int("ceil_mode", 0),
+            int("count_include_pad", 0),
+            optional("dilations", Ints),
+            required("kernel_shape", Ints),
+            optional("pads", Ints),
+            optional("strides", Ints),
+        ])
+        .shapes(POOL_SHAPES)
+        .doc("mean over sliding windows, channels in blocks"),
+    blocked("GlobalMaxPool", |cx| in_blocks(cx, |cx, x| cx.b.reduce(ReduceFn::Max, x, &[2, 3])))
+        .inputs(&[req("X", "T")])
+        .shapes(&["X[_, _, _, _]"])
+        .doc("maximum over the spatial axes, channels in blocks"),
+    blocked("GlobalAveragePool", |cx| in_blocks(cx, |cx, x| cx.b.mean(x, &[2, 3])))
+        .inputs(&[req("X", "T")])
+        .shapes(&["X[_, _, _, _]"])
+        .doc("mean over the spatial axes, channels in blocks"),
+    blocked("Upsample", upsample)
+        .inputs(&[req("X", "T")])
+        .attributes(&[
+            string("coordinate_transformation_mode", "asymmetric"),
+            string("mode", "nearest"),
+            optional("scales", Ints),
+        ])
+        .shapes(&["X[_, _, _, _]"])
+        .doc("an image enlarged by whole numbers, channels in blocks"),
 ];
 
 const POOL_SHAPES: &[&str] = &["X[_, _, D..]", "len(D) = 2", "len(kernel_shape) = 2"];

@@ -9,32 +9,77 @@ use onnxc_ir::graph::DType::{I32, I64};
 use onnxc_ir::graph::{Op, Requirement, Tensor};
 use onnxc_ops::row::*;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    own("NGramHashMapping",
-        &[req("input_ids", "M"), req("multipliers", "M"), req("vocab_sizes", "M"), opt("past_ids", "M"),
-          opt("head_offsets", "M"), opt("eos_token_id", "M"), opt("segment_ids", "tensor(int32)")],
-        &[req("hash_ids", "M"), opt("present_ids", "M")],
-        &[required("max_ngram_size", Int), required("n_head_per_ngram", Int), required("pad_id", Int),
-          int("reset_on_eos", 0)],
-        &[("M", &[I32, I64])],
-        &["input_ids[B, S]", "max_ngram_size <= count(multipliers)", "multipliers[_]",
-          "vocab_sizes[(max_ngram_size - 1) * n_head_per_ngram]", "past_ids[B, max_ngram_size - 1]",
-          "head_offsets[(max_ngram_size - 1) * n_head_per_ngram]", "eos_token_id[]", "segment_ids[B, S]"],
-        even, "hashes of the n-grams that end with each token"),
-    own("VarlenNGramHashMapping",
-        &[req("input_ids", "M"), req("multipliers", "M"), req("vocab_sizes", "M"), req("cumulative_sequence_length", "S"),
-          opt("past_ids", "M"), opt("head_offsets", "M"), opt("eos_token_id", "M"), opt("segment_ids", "tensor(int32)"),
-          opt("past_segment_ids", "S"), opt("capture_count", "S")],
-        &[req("hash_ids", "M"), opt("present_ids", "M"), opt("present_segment_ids", "S"), opt("state_update", "M")],
-        &[required("max_ngram_size", Int), required("n_head_per_ngram", Int), required("pad_id", Int),
-          int("reset_on_eos", 0), int("state_update_capacity", 0)],
-        &[("M", &[I32, I64]), ("S", &[I32])],
-        &["input_ids[N]", "max_ngram_size <= count(multipliers)", "multipliers[_]",
-          "vocab_sizes[(max_ngram_size - 1) * n_head_per_ngram]", "past_ids[B, max_ngram_size - 1]",
-          "head_offsets[(max_ngram_size - 1) * n_head_per_ngram]", "eos_token_id[]", "segment_ids[N]",
-          "past_segment_ids[B, max_ngram_size - 1]", "cumulative_sequence_length[B + 1]", "capture_count[B]"],
-        packed, "NGramHashMapping of packed requests of unlike lengths"),
+    own("NGramHashMapping", even)
+        .inputs(&[
+            req("input_ids", "M"),
+            req("multipliers", "M"),
+            req("vocab_sizes", "M"),
+            opt("past_ids", "M"),
+            opt("head_offsets", "M"),
+            opt("eos_token_id", "M"),
+            opt("segment_ids", "tensor(int32)"),
+        ])
+        .outputs(&[req("hash_ids", "M"), opt("present_ids", "M")])
+        .attributes(&[
+            required("max_ngram_size", Int),
+            required("n_head_per_ngram", Int),
+            required("pad_id", Int),
+            int("reset_on_eos", 0),
+        ])
+        .types(&[("M", &[I32, I64])])
+        .shapes(&[
+            "input_ids[B, S]",
+            "max_ngram_size <= count(multipliers)",
+            "multipliers[_]",
+            "vocab_sizes[(max_ngram_size - 1) * n_head_per_ngram]",
+            "past_ids[B, max_ngram_size - 1]",
+            "head_offsets[(max_ngram_size - 1) * n_head_per_ngram]",
+            "eos_token_id[]",
+            "segment_ids[B, S]",
+        ])
+        .doc("hashes of the n-grams that end with each token"),
+    own("VarlenNGramHashMapping", packed)
+        .inputs(&[
+            req("input_ids", "M"),
+            req("multipliers", "M"),
+            req("vocab_sizes", "M"),
+            req("cumulative_sequence_length", "S"),
+            opt("past_ids", "M"),
+            opt("head_offsets", "M"),
+            opt("eos_token_id", "M"),
+            opt("segment_ids", "tensor(int32)"),
+            opt("past_segment_ids", "S"),
+            opt("capture_count", "S"),
+        ])
+        .outputs(&[
+            req("hash_ids", "M"),
+            opt("present_ids", "M"),
+            opt("present_segment_ids", "S"),
+            opt("state_update", "M"),
+        ])
+        .attributes(&[
+            required("max_ngram_size", Int),
+            required("n_head_per_ngram", Int),
+            required("pad_id", Int),
+            int("reset_on_eos", 0),
+            int("state_update_capacity", 0),
+        ])
+        .types(&[("M", &[I32, I64]), ("S", &[I32])])
+        .shapes(&[
+            "input_ids[N]",
+            "max_ngram_size <= count(multipliers)",
+            "multipliers[_]",
+            "vocab_sizes[(max_ngram_size - 1) * n_head_per_ngram]",
+            "past_ids[B, max_ngram_size - 1]",
+            "head_offsets[(max_ngram_size - 1) * n_head_per_ngram]",
+            "eos_token_id[]",
+            "segment_ids[N]",
+            "past_segment_ids[B, max_ngram_size - 1]",
+            "cumulative_sequence_length[B + 1]",
+            "capture_count[B]",
+        ])
+        .doc("NGramHashMapping of packed requests of unlike lengths"),
 ];
 
 /// What both operators read beside tokens.

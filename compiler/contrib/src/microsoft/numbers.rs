@@ -9,31 +9,56 @@ use onnxc_ops::matmul::product;
 use onnxc_ops::row::*;
 use onnxc_ops::types::{FLOATS, FLOATS_F16};
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    own("MulInteger", &[req("A", "T"), opt("A_zero_point", "T"), req("B", "T"), opt("B_zero_point", "T")],
-        &[req("C", "T1")], &[], &[("T", BYTES), ("T1", &[I32])],
-        &["broadcast(A, B)", "count(A_zero_point) = 1", "count(B_zero_point) = 1"], mul_integer,
-        "(A - A_zero_point) * (B - B_zero_point)"),
-    own("MatMulInteger16", &[req("A", "T1"), req("B", "T2")], &[req("Y", "T3")], &[],
-        &[("T1", &[I16, U16]), ("T2", &[I16, U16]), ("T3", &[I32, U32])],
-        &["A[K] | [P.., M, K]", "B[K] | [Q.., K, N]", "broadcast(P, Q)"], mat_mul_integer_16,
-        "matrix product of 16-bit operands in 32 bits, unsigned where both are"),
-    own("ReduceSumInteger", &[req("data", "T1")], &[req("reduced", "T2")],
-        &[required("axes", Ints), required("keepdims", Int)], &[("T1", &[I8, U8]), ("T2", &[I32, U32])], ANY,
-        reduce_sum_integer, "sum of 8-bit integers over axes in 32 bits, unsigned where they are"),
-    own("CDist", &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[string("metric", "sqeuclidean")],
-        &[("T", &[F32, F64])], &["A[_, K]", "B[_, K]"], distances, "distances of all rows of A to all rows of B"),
-    own("ComplexMul", &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", FLOATS_F16)],
-        &["A[.., 2]", "B[.., 2]", "broadcast(A, B)"], |cx| complex_mul(cx, false), "product of complex numbers, each two reals"),
-    own("ComplexMulConj", &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], &[("T", FLOATS_F16)],
-        &["A[.., 2]", "B[.., 2]", "broadcast(A, B)"], |cx| complex_mul(cx, true),
-        "product of complex numbers and the conjugates of others"),
-    own("IsAllFinite", &[var("input", "V")], &[req("output", "T")], &[int("isinf_only", 0), int("isnan_only", 0)],
-        &[("V", FLOATS), ("T", BOOL)], ANY, is_all_finite, "whether no number is infinite, or none is NaN"),
-    own("MurmurHash3", &[req("X", "T1")], &[req("Y", "T2")], &[int("positive", 1), int("seed", 0)],
-        &[("T1", &[U32, I32, U64, I64, F32, F64, DType::Str]), ("T2", &[U32, I32])], ANY, murmur_hash,
-        "32-bit MurmurHash3 of the bytes of each element"),
+    own("MulInteger", mul_integer)
+        .inputs(&[req("A", "T"), opt("A_zero_point", "T"), req("B", "T"), opt("B_zero_point", "T")])
+        .outputs(&[req("C", "T1")])
+        .types(&[("T", BYTES), ("T1", &[I32])])
+        .shapes(&["broadcast(A, B)", "count(A_zero_point) = 1", "count(B_zero_point) = 1"])
+        .doc("(A - A_zero_point) * (B - B_zero_point)"),
+    own("MatMulInteger16", mat_mul_integer_16)
+        .inputs(&[req("A", "T1"), req("B", "T2")])
+        .outputs(&[req("Y", "T3")])
+        .types(&[("T1", &[I16, U16]), ("T2", &[I16, U16]), ("T3", &[I32, U32])])
+        .shapes(&["A[K] | [P.., M, K]", "B[K] | [Q.., K, N]", "broadcast(P, Q)"])
+        .doc("matrix product of 16-bit operands in 32 bits, unsigned where both are"),
+    own("ReduceSumInteger", reduce_sum_integer)
+        .inputs(&[req("data", "T1")])
+        .outputs(&[req("reduced", "T2")])
+        .attributes(&[required("axes", Ints), required("keepdims", Int)])
+        .types(&[("T1", &[I8, U8]), ("T2", &[I32, U32])])
+        .doc("sum of 8-bit integers over axes in 32 bits, unsigned where they are"),
+    own("CDist", distances)
+        .inputs(&[req("A", "T"), req("B", "T")])
+        .outputs(&[req("C", "T")])
+        .attributes(&[string("metric", "sqeuclidean")])
+        .types(&[("T", &[F32, F64])])
+        .shapes(&["A[_, K]", "B[_, K]"])
+        .doc("distances of all rows of A to all rows of B"),
+    own("ComplexMul", |cx| complex_mul(cx, false))
+        .inputs(&[req("A", "T"), req("B", "T")])
+        .outputs(&[req("C", "T")])
+        .types(&[("T", FLOATS_F16)])
+        .shapes(&["A[.., 2]", "B[.., 2]", "broadcast(A, B)"])
+        .doc("product of complex numbers, each two reals"),
+    own("ComplexMulConj", |cx| complex_mul(cx, true))
+        .inputs(&[req("A", "T"), req("B", "T")])
+        .outputs(&[req("C", "T")])
+        .types(&[("T", FLOATS_F16)])
+        .shapes(&["A[.., 2]", "B[.., 2]", "broadcast(A, B)"])
+        .doc("product of complex numbers and the conjugates of others"),
+    own("IsAllFinite", is_all_finite)
+        .inputs(&[var("input", "V")])
+        .outputs(&[req("output", "T")])
+        .attributes(&[int("isinf_only", 0), int("isnan_only", 0)])
+        .types(&[("V", FLOATS), ("T", BOOL)])
+        .doc("whether no number is infinite, or none is NaN"),
+    own("MurmurHash3", murmur_hash)
+        .inputs(&[req("X", "T1")])
+        .outputs(&[req("Y", "T2")])
+        .attributes(&[int("positive", 1), int("seed", 0)])
+        .types(&[("T1", &[U32, I32, U64, I64, F32, F64, DType::Str]), ("T2", &[U32, I32])])
+        .doc("32-bit MurmurHash3 of the bytes of each element"),
 ];
 
 fn mul_integer(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

@@ -10,25 +10,61 @@ use onnxc_ops::attention::heads;
 use onnxc_ops::matmul::product;
 use onnxc_ops::row::*;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    own("PackedAttention", &[req("input", "T"), req("weights", "T"), req("bias", "T"), req("token_offset", "M"),
-            req("cumulative_sequence_length", "M"), opt("attention_bias", "T")],
-        &[req("output", "T")],
-        &[required("num_heads", Int), optional("qkv_hidden_sizes", Ints), optional("scale", Float)],
-        &[("T", &[F32, F16]), ("M", &[I32])],
-        &["input[N, E]", "weights[E, W]", "bias[W]", "token_offset[B, S]", "N <= B * S", "cumulative_sequence_length[B + 1]",
-          "attention_bias[B|1, num_heads|1, S, S]"],
-        packed_attention, "self-attention of packed tokens"),
-    own("PackedMultiHeadAttention", &[req("query", "T"), opt("key", "T"), opt("value", "T"), opt("bias", "T"),
-            req("token_offset", "M"), req("cumulative_sequence_length", "M"), opt("attention_bias", "T")],
-        &[req("output", "T")],
-        &[optional("mask_filter_value", Float), required("num_heads", Int), optional("scale", Float)],
-        &[("T", &[F32, F16]), ("M", &[I32])],
-        &["query[N, num_heads * E] | [N, num_heads, 3, E]", "key[N, num_heads * E]", "value[N, num_heads * F]",
-          "bias[num_heads * (2 * E + (F else E))]", "token_offset[B, S]", "N <= B * S", "cumulative_sequence_length[B + 1]",
-          "attention_bias[B|1, num_heads|1, S, S]"],
-        packed_multi_head, "attention of projected queries, keys and values of packed tokens"),
+    own("PackedAttention", packed_attention)
+        .inputs(&[
+            req("input", "T"),
+            req("weights", "T"),
+            req("bias", "T"),
+            req("token_offset", "M"),
+            req("cumulative_sequence_length", "M"),
+            opt("attention_bias", "T"),
+        ])
+        .outputs(&[req("output", "T")])
+        .attributes(&[
+            required("num_heads", Int),
+            optional("qkv_hidden_sizes", Ints),
+            optional("scale", Float),
+        ])
+        .types(&[("T", &[F32, F16]), ("M", &[I32])])
+        .shapes(&[
+            "input[N, E]",
+            "weights[E, W]",
+            "bias[W]",
+            "token_offset[B, S]",
+            "N <= B * S",
+            "cumulative_sequence_length[B + 1]",
+            "attention_bias[B|1, num_heads|1, S, S]",
+        ])
+        .doc("self-attention of packed tokens"),
+    own("PackedMultiHeadAttention", packed_multi_head)
+        .inputs(&[
+            req("query", "T"),
+            opt("key", "T"),
+            opt("value", "T"),
+            opt("bias", "T"),
+            req("token_offset", "M"),
+            req("cumulative_sequence_length", "M"),
+            opt("attention_bias", "T"),
+        ])
+        .outputs(&[req("output", "T")])
+        .attributes(&[
+            optional("mask_filter_value", Float),
+            required("num_heads", Int),
+            optional("scale", Float),
+        ])
+        .types(&[("T", &[F32, F16]), ("M", &[I32])])
+        .shapes(&[
+            "query[N, num_heads * E] | [N, num_heads, 3, E]",
+            "key[N, num_heads * E]",
+            "value[N, num_heads * F]",
+            "bias[num_heads * (2 * E + (F else E))]",
+            "token_offset[B, S]",
+            "N <= B * S",
+            "cumulative_sequence_length[B + 1]",
+            "attention_bias[B|1, num_heads|1, S, S]",
+        ])
+        .doc("attention of projected queries, keys and values of packed tokens"),
 ];
 
 fn packed_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

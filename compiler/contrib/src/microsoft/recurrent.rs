@@ -1,6 +1,6 @@
 //! Recurrent layers with quantised weights, and with a memory.
 
-use super::{BYTES, DOMAIN};
+use super::{BYTES, own};
 use onnxc_ir::graph::DType::{F32, F64, I32};
 use onnxc_ops::AttrDefault::{Int, Optional, Str};
 use onnxc_ops::recurrent::{attending_lstm, lstm};
@@ -8,11 +8,8 @@ use onnxc_ops::{AttrKind, OpDef, attr, opt, req};
 
 pub const ROWS: &[OpDef] = &[DYNAMIC_QUANTIZE_LSTM, ATTN_LSTM];
 
-const DYNAMIC_QUANTIZE_LSTM: OpDef = OpDef {
-    domain: DOMAIN,
-    name: "DynamicQuantizeLSTM",
-    since: 1,
-    inputs: &[
+const DYNAMIC_QUANTIZE_LSTM: OpDef = own("DynamicQuantizeLSTM", lstm)
+    .inputs(&[
         req("X", "T"),
         req("W", "T2"),
         req("R", "T2"),
@@ -25,9 +22,9 @@ const DYNAMIC_QUANTIZE_LSTM: OpDef = OpDef {
         req("W_zero_point", "T2"),
         req("R_scale", "T"),
         req("R_zero_point", "T2"),
-    ],
-    outputs: &[opt("Y", "T"), opt("Y_h", "T"), opt("Y_c", "T")],
-    attributes: &[
+    ])
+    .outputs(&[opt("Y", "T"), opt("Y_h", "T"), opt("Y_c", "T")])
+    .attributes(&[
         attr("activation_alpha", Optional(AttrKind::Floats)),
         attr("activation_beta", Optional(AttrKind::Floats)),
         attr("activations", Optional(AttrKind::Strs)),
@@ -35,9 +32,9 @@ const DYNAMIC_QUANTIZE_LSTM: OpDef = OpDef {
         attr("direction", Str("forward")),
         attr("hidden_size", Optional(AttrKind::Int)),
         attr("input_forget", Int(0)),
-    ],
-    types: &[("T", &[F32]), ("T1", &[I32]), ("T2", BYTES)],
-    shapes: &[
+    ])
+    .types(&[("T", &[F32]), ("T1", &[I32]), ("T2", BYTES)])
+    .shapes(&[
         "X[T, N, I]",
         "if direction != bidirectional: W[1, ..]",
         "if direction = bidirectional: W[2, ..]",
@@ -53,14 +50,12 @@ const DYNAMIC_QUANTIZE_LSTM: OpDef = OpDef {
         "W_zero_point[D] | [D, 4 * H]",
         "R_scale[D] | [D, 4 * H]",
         "R_zero_point[D] | [D, 4 * H]",
-    ],
-    lower: lstm,
-    doc: "LSTM with 8-bit weights; inputs and states are quantized by their ranges",
-};
+    ])
+    .doc("LSTM with 8-bit weights; inputs and states are quantized by their ranges");
 
-const ATTN_LSTM: OpDef = OpDef {
-    name: "AttnLSTM",
-    inputs: &[
+const ATTN_LSTM: OpDef = DYNAMIC_QUANTIZE_LSTM
+    .name("AttnLSTM")
+    .inputs(&[
         req("X", "T"),
         req("W", "T"),
         req("R", "T"),
@@ -75,9 +70,9 @@ const ATTN_LSTM: OpDef = OpDef {
         opt("M", "T"),
         opt("memory_seq_lens", "T1"),
         opt("AW", "T"),
-    ],
-    types: &[("T", &[F32, F64]), ("T1", &[I32])],
-    shapes: &[
+    ])
+    .types(&[("T", &[F32, F64]), ("T1", &[I32])])
+    .shapes(&[
         "X[T, N, I]",
         "if direction != bidirectional: W[1, ..]",
         "if direction = bidirectional: W[2, ..]",
@@ -95,8 +90,6 @@ const ATTN_LSTM: OpDef = OpDef {
         "memory_seq_lens[N]",
         "AW[D, E + H, A]",
         "W[D, 4 * H, I + (A else E)]",
-    ],
-    lower: attending_lstm,
-    doc: "LSTM whose input has what its state attends to in a memory",
-    ..DYNAMIC_QUANTIZE_LSTM
-};
+    ])
+    .lower(attending_lstm)
+    .doc("LSTM whose input has what its state attends to in a memory");

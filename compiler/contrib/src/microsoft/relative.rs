@@ -1,6 +1,6 @@
 //! Biases of attention by relative position, and tokens without those that pad them.
 
-use super::DOMAIN;
+use super::own;
 use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{F16, F32, I32, I64};
 use onnxc_ir::graph::Op;
@@ -16,23 +16,15 @@ use onnxc_ops::{AttrKind, attr};
 const HALVES: &[DType] = &[F32, F16];
 
 pub const ROWS: &[OpDef] = &[
-    OpDef {
-        domain: DOMAIN,
-        name: "RelativePositionBias",
-        since: 1,
-        inputs: &[req("bias_table", "T"), req("query_length", "U"), req("key_length", "U")],
-        outputs: &[req("output", "T")],
-        attributes: &[attr("is_bidirectional", Int(0)), attr("max_distance", Required(AttrKind::Int))],
-        types: &[("T", HALVES), ("U", &[I64])],
-        shapes: &["bias_table[N, H]", "count(query_length) = 1", "count(key_length) = 1"],
-        lower: relative_position_bias,
-        doc: "biases of heads by buckets of distances",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "GatedRelativePositionBias",
-        since: 1,
-        inputs: &[
+    own("RelativePositionBias", relative_position_bias)
+        .inputs(&[req("bias_table", "T"), req("query_length", "U"), req("key_length", "U")])
+        .outputs(&[req("output", "T")])
+        .attributes(&[attr("is_bidirectional", Int(0)), attr("max_distance", Required(AttrKind::Int))])
+        .types(&[("T", HALVES), ("U", &[I64])])
+        .shapes(&["bias_table[N, H]", "count(query_length) = 1", "count(key_length) = 1"])
+        .doc("biases of heads by buckets of distances"),
+    own("GatedRelativePositionBias", gated_relative_position_bias)
+        .inputs(&[
             req("query_layer", "T"),
             req("query_bias", "T"),
             req("rel_pos", "T"),
@@ -40,11 +32,11 @@ pub const ROWS: &[OpDef] = &[
             req("bias", "T"),
             req("eco_a", "T"),
             opt("token_offset", "M"),
-        ],
-        outputs: &[req("output", "T")],
-        attributes: &[attr("num_heads", Required(AttrKind::Int))],
-        types: &[("T", HALVES), ("M", &[I32])],
-        shapes: &[
+        ])
+        .outputs(&[req("output", "T")])
+        .attributes(&[attr("num_heads", Required(AttrKind::Int))])
+        .types(&[("T", HALVES), ("M", &[I32])])
+        .shapes(&[
             "query_layer[B, S, num_heads * E] | [S, num_heads * E]",
             "query_bias[num_heads * E]",
             "rel_pos[1, num_heads, S, S]",
@@ -52,22 +44,14 @@ pub const ROWS: &[OpDef] = &[
             "bias[D]",
             "D % 2 = 0",
             "eco_a[1, num_heads, 1, 1]",
-        ],
-        lower: gated_relative_position_bias,
-        doc: "biases by relative position, times gates of queries",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "RestorePadding",
-        since: 1,
-        inputs: &[req("input", "T"), req("token_offset", "M")],
-        outputs: &[req("output", "T")],
-        attributes: &[],
-        types: &[("T", HALVES), ("M", &[I32])],
-        shapes: &["input[N, H]", "token_offset[B, S]", "N <= B * S"],
-        lower: restore_padding,
-        doc: "tokens at their places among zeros",
-    },
+        ])
+        .doc("biases by relative position, times gates of queries"),
+    own("RestorePadding", restore_padding)
+        .inputs(&[req("input", "T"), req("token_offset", "M")])
+        .outputs(&[req("output", "T")])
+        .types(&[("T", HALVES), ("M", &[I32])])
+        .shapes(&["input[N, H]", "token_offset[B, S]", "N <= B * S"])
+        .doc("tokens at their places among zeros"),
 ];
 
 /// Half of the buckets are of one distance each, the others of distances that grow by a factor up to `max_distance`.

@@ -1,6 +1,6 @@
 //! Rotary position embedding as ONNX Runtime's exporters write it.
 
-use super::{DOMAIN, FLOATS};
+use super::{FLOATS, own};
 use onnxc_ir::build::Builder;
 use onnxc_ir::graph::DType::{F16, F32, I64};
 use onnxc_ir::graph::{Requirement, Tensor};
@@ -13,9 +13,9 @@ use onnxc_ops::{AttrKind, attr};
 
 pub const ROWS: &[OpDef] = &[
     ROTARY_EMBEDDING,
-    OpDef {
-        name: "MRotaryEmbedding",
-        attributes: &[
+    ROTARY_EMBEDDING
+        .name("MRotaryEmbedding")
+        .attributes(&[
             attr("interleaved", Optional(AttrKind::Int)),
             attr("is_packed_batching", Optional(AttrKind::Int)),
             attr("mrope_layout", Optional(AttrKind::Int)),
@@ -23,55 +23,46 @@ pub const ROWS: &[OpDef] = &[
             attr("num_heads", Optional(AttrKind::Int)),
             attr("rotary_embedding_dim", Optional(AttrKind::Int)),
             attr("scale", Optional(AttrKind::Float)),
-        ],
-        shapes: &[
+        ])
+        .shapes(&[
             "input[B, S, _] | [B, _, S, _]",
             "position_ids[3, B, S]",
             "cos_cache[M, C]",
             "sin_cache[M, C]",
             "if rotary_embedding_dim: rotary_embedding_dim <= 2 * C",
-        ],
-        lower: multimodal_rotary_embedding,
-        doc: "rotation of pairs of features by one of three positions",
-        ..ROTARY_EMBEDDING
-    },
-    OpDef {
-        name: "GemmaRotaryEmbedding",
-        inputs: &[req("emb", "U"), req("q", "T"), req("q_rot", "T"), req("k", "T"), req("k_rot", "T")],
-        outputs: &[req("output1", "T"), req("output2", "T")],
-        attributes: &[],
-        types: &[("T", &[F16]), ("U", &[F32])],
-        shapes: &["emb[B, S, E]", "q[B, H, S, E]", "q_rot[B, H, S, E]", "k[B, G, S, E]", "k_rot[B, G, S, E]"],
-        lower: gemma_rotary_embedding,
-        doc: "x * cos(emb) + x_rot * sin(emb), of queries and keys",
-        ..ROTARY_EMBEDDING
-    },
+        ])
+        .lower(multimodal_rotary_embedding)
+        .doc("rotation of pairs of features by one of three positions"),
+    ROTARY_EMBEDDING
+        .name("GemmaRotaryEmbedding")
+        .inputs(&[req("emb", "U"), req("q", "T"), req("q_rot", "T"), req("k", "T"), req("k_rot", "T")])
+        .outputs(&[req("output1", "T"), req("output2", "T")])
+        .attributes(&[])
+        .types(&[("T", &[F16]), ("U", &[F32])])
+        .shapes(&["emb[B, S, E]", "q[B, H, S, E]", "q_rot[B, H, S, E]", "k[B, G, S, E]", "k_rot[B, G, S, E]"])
+        .lower(gemma_rotary_embedding)
+        .doc("x * cos(emb) + x_rot * sin(emb), of queries and keys"),
 ];
 
-const ROTARY_EMBEDDING: OpDef = OpDef {
-    domain: DOMAIN,
-    name: "RotaryEmbedding",
-    since: 1,
-    inputs: &[req("input", "T"), req("position_ids", "M"), req("cos_cache", "T"), req("sin_cache", "T")],
-    outputs: &[req("output", "T")],
-    attributes: &[
+const ROTARY_EMBEDDING: OpDef = own("RotaryEmbedding", rotary_embedding)
+    .inputs(&[req("input", "T"), req("position_ids", "M"), req("cos_cache", "T"), req("sin_cache", "T")])
+    .outputs(&[req("output", "T")])
+    .attributes(&[
         attr("interleaved", Optional(AttrKind::Int)),
         attr("is_packed_batching", Optional(AttrKind::Int)),
         attr("num_heads", Optional(AttrKind::Int)),
         attr("rotary_embedding_dim", Optional(AttrKind::Int)),
         attr("scale", Optional(AttrKind::Float)),
-    ],
-    types: &[("T", FLOATS), ("M", &[I64])],
-    shapes: &[
+    ])
+    .types(&[("T", FLOATS), ("M", &[I64])])
+    .shapes(&[
         "input[B, S, _] | [B, _, S, _]",
         "position_ids[1] | [B, S]",
         "cos_cache[M, C]",
         "sin_cache[M, C]",
         "if rotary_embedding_dim: rotary_embedding_dim <= 2 * C",
-    ],
-    lower: rotary_embedding,
-    doc: "rotation of pairs of features by position",
-};
+    ])
+    .doc("rotation of pairs of features by position");
 
 fn rotary_embedding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, places, cos, sin) =

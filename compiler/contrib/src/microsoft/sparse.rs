@@ -9,22 +9,48 @@ use onnxc_ops::attention::{cache, merged_heads, rotated, scores, weighted};
 use onnxc_ops::row::*;
 use onnxc_ops::softmax::softmax_along;
 
-#[rustfmt::skip]
-pub const ROWS: &[OpDef] = &[
-    own("SparseAttention", &[req("query", "T"), opt("key", "T"), opt("value", "T"), req("past_key", "T"), req("past_value", "T"),
-            req("block_row_indices", "M"), req("block_col_indices", "M"), req("total_sequence_length", "M"),
-            req("key_total_sequence_lengths", "M"), opt("cos_cache", "T"), opt("sin_cache", "T")],
-        &[req("output", "T"), req("present_key", "T"), req("present_value", "T")],
-        &[optional("do_rotary", Int), required("kv_num_heads", Int), required("num_heads", Int),
-          optional("rotary_interleaved", Int), optional("scale", Float), required("sparse_block_size", Int)],
-        &[("T", FLOATS), ("M", &[I32])],
-        &["num_heads % kv_num_heads = 0", "if key: query[B, S, num_heads * E]",
-          "if !key: query[B, S, (num_heads + 2 * kv_num_heads) * E]", "key[B, S, kv_num_heads * E]",
-          "value[B, S, kv_num_heads * E]", "past_key[B, kv_num_heads, P, E]", "past_value[B, kv_num_heads, P, E]",
-          "block_row_indices[L, _]", "block_col_indices[L, _]", "num_heads % L = 0", "count(total_sequence_length) = 1",
-          "key_total_sequence_lengths[B]", "cos_cache[M, C]", "sin_cache[M, C]", "2 * C <= E"],
-        sparse_attention, "attention of a decoder to blocks of its past that a layout of each head picks"),
-];
+pub const ROWS: &[OpDef] = &[own("SparseAttention", sparse_attention)
+    .inputs(&[
+        req("query", "T"),
+        opt("key", "T"),
+        opt("value", "T"),
+        req("past_key", "T"),
+        req("past_value", "T"),
+        req("block_row_indices", "M"),
+        req("block_col_indices", "M"),
+        req("total_sequence_length", "M"),
+        req("key_total_sequence_lengths", "M"),
+        opt("cos_cache", "T"),
+        opt("sin_cache", "T"),
+    ])
+    .outputs(&[req("output", "T"), req("present_key", "T"), req("present_value", "T")])
+    .attributes(&[
+        optional("do_rotary", Int),
+        required("kv_num_heads", Int),
+        required("num_heads", Int),
+        optional("rotary_interleaved", Int),
+        optional("scale", Float),
+        required("sparse_block_size", Int),
+    ])
+    .types(&[("T", FLOATS), ("M", &[I32])])
+    .shapes(&[
+        "num_heads % kv_num_heads = 0",
+        "if key: query[B, S, num_heads * E]",
+        "if !key: query[B, S, (num_heads + 2 * kv_num_heads) * E]",
+        "key[B, S, kv_num_heads * E]",
+        "value[B, S, kv_num_heads * E]",
+        "past_key[B, kv_num_heads, P, E]",
+        "past_value[B, kv_num_heads, P, E]",
+        "block_row_indices[L, _]",
+        "block_col_indices[L, _]",
+        "num_heads % L = 0",
+        "count(total_sequence_length) = 1",
+        "key_total_sequence_lengths[B]",
+        "cos_cache[M, C]",
+        "sin_cache[M, C]",
+        "2 * C <= E",
+    ])
+    .doc("attention of a decoder to blocks of its past that a layout of each head picks")];
 
 fn sparse_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let [mut query, mut key, value] = operands(cx)?;

@@ -16,51 +16,124 @@ use onnxc_ops::spatial::windows;
 use onnxc_ops::types::{ALL, ALL_BF16, FLOATS_F16, INDICES, NUMERIC};
 use onnxc_ops::unique::unique_along;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    own("Trilu", &[req("X", "T"), opt("k", "tensor(int64)")], &[req("Y", "T")], &[int("upper", 1)],
-        &[("T", NUMERIC_BOOL)], &["X[.., _, _]", "count(k) = 1"], trilu, "upper or lower triangle of matrices"),
-    own("Range", &[req("start", "T"), req("limit", "T"), opt("delta", "T")], &[req("Y", "T")], &[],
-        &[("T", RANGE_11)], &["count(start) = 1", "count(limit) = 1", "count(delta) = 1"], range_by_one,
-        "start, start + delta, ... below limit"),
-    own("Pad", &[req("data", "T"), req("pads", "tensor(int64)"), opt("value", "T")], &[req("output", "T")],
-        &[string("mode", "constant")], &[("T", FLOATS_F16)], &["pads[_] | [1, _]", "count(value) = 1"], pad_flat,
-        "elements added around a tensor, or removed"),
-    own("Unique", &[req("x", "T")], &[req("y", "T"), req("idx", "tensor(int64)"), req("counts", "tensor(int64)")], &[],
-        &[("T", ALL)], &["x[_]"], unique, "the distinct elements as they come, where each is, and how often"),
-    own("GatherND", &[req("data", "T"), req("indices", "Tind")], &[req("output", "T")], &[],
-        &[("T", ALL), ("Tind", INDICES)], &["data[_, ..]", "indices[.., _]"], gather_nd, "slices picked by index vectors"),
-    own("ExpandDims", &[req("X", "T"), req("axis", "tensor(int32)")], &[req("Y", "T")], &[], &[("T", ALL)],
-        &["count(axis) = 1"], expand_dims, "an axis of size 1 put in"),
-    own("GridSample", &[req("X", "T1"), req("Grid", "T1")], &[req("Y", "T2")],
-        &[int("align_corners", 0), string("mode", "bilinear"), string("padding_mode", "zeros")],
-        &[("T1", ALL), ("T2", FLOATS_F16)], &["X[N, _, _, _]", "Grid[N, _, _, 2]"], sample_grid,
-        "an image sampled at the positions of a grid"),
-    own("ConvTransposeWithDynamicPads", &[req("X", "T"), req("W", "T"), opt("Pads", "tensor(int64)"), opt("B", "T")],
-        &[req("Y", "T")],
-        &[string("auto_pad", "NOTSET"), optional("dilations", Ints), int("group", 1), optional("kernel_shape", Ints),
-          optional("output_padding", Ints), optional("strides", Ints)],
-        &[("T", FLOATS_F16)],
-        &["X[N, C, D..]", "W[C, G, K..]", "W[_, _, kernel_shape..]", "len(K) = len(D)", "C % group = 0",
-          "Pads[2 * len(D)]", "B[G * group]"], conv_transpose, "transposed convolution, its pads an input"),
-    own("TorchEmbedding", &[req("weight", "T"), req("indices", "tensor(int64)"), opt("padding_idx", "tensor(int64)"),
-        opt("scale_grad_by_freq", "tensor(bool)")], &[req("Y", "T")], &[], &[("T", NUMERIC)],
-        &["weight[_, _]", "count(padding_idx) = 1", "count(scale_grad_by_freq) = 1"], embedding,
-        "rows picked by index; what is for training alone means nothing"),
-    own("SampleOp", &[req("X", "T")], &[req("Y", "T")], &[], &[("T", WIDE_NO_BF16)], ANY, |cx| Ok(vec![cx.input(0)?]), "x"),
-    own("UnfoldTensor", &[req("input", "T")], &[req("output", "T")],
-        &[int("dim", -1), required("size", Int), int("step", 1)], &[("T", ALL_BF16)], &["input[_, ..]"], unfold,
-        "all slices of a size along an axis, as a last axis"),
-    own("Rfft", &[req("X", "T")], &[req("Y", "T")], FOURIER_ATTRIBUTES, &[("T", FLOATS_F16)], &["X[.., _]"],
-        |cx| fourier(cx, false), "spectrum of real numbers"),
-    own("Irfft", &[req("X", "T")], &[req("Y", "T")],
-        &[int("normalized", 0), int("onesided", 1), required("signal_ndim", Int)], &[("T", FLOATS_F16)],
-        &["X[.., _, 2]"], |cx| fourier(cx, true), "real numbers of a spectrum"),
-    own("NGramRepeatBlock", &[req("input_ids", "Tid"), req("scores", "T")], &[req("scores_out", "T")],
-        &[required("ngram_size", Int)], &[("Tid", I64S), ("T", F32S)], &["input_ids[B, _]", "scores[B, _]"],
-        n_gram_repeat_block, "scores, minus infinity for tokens that would repeat a run of tokens"),
-    own("Inverse", &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], &["X[.., N, N]"], inverse,
-        "inverses of square matrices"),
+    own("Trilu", trilu)
+        .inputs(&[req("X", "T"), opt("k", "tensor(int64)")])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[int("upper", 1)])
+        .types(&[("T", NUMERIC_BOOL)])
+        .shapes(&["X[.., _, _]", "count(k) = 1"])
+        .doc("upper or lower triangle of matrices"),
+    own("Range", range_by_one)
+        .inputs(&[req("start", "T"), req("limit", "T"), opt("delta", "T")])
+        .outputs(&[req("Y", "T")])
+        .types(&[("T", RANGE_11)])
+        .shapes(&["count(start) = 1", "count(limit) = 1", "count(delta) = 1"])
+        .doc("start, start + delta, ... below limit"),
+    own("Pad", pad_flat)
+        .inputs(&[req("data", "T"), req("pads", "tensor(int64)"), opt("value", "T")])
+        .outputs(&[req("output", "T")])
+        .attributes(&[string("mode", "constant")])
+        .types(&[("T", FLOATS_F16)])
+        .shapes(&["pads[_] | [1, _]", "count(value) = 1"])
+        .doc("elements added around a tensor, or removed"),
+    own("Unique", unique)
+        .inputs(&[req("x", "T")])
+        .outputs(&[req("y", "T"), req("idx", "tensor(int64)"), req("counts", "tensor(int64)")])
+        .types(&[("T", ALL)])
+        .shapes(&["x[_]"])
+        .doc("the distinct elements as they come, where each is, and how often"),
+    own("GatherND", gather_nd)
+        .inputs(&[req("data", "T"), req("indices", "Tind")])
+        .outputs(&[req("output", "T")])
+        .types(&[("T", ALL), ("Tind", INDICES)])
+        .shapes(&["data[_, ..]", "indices[.., _]"])
+        .doc("slices picked by index vectors"),
+    own("ExpandDims", expand_dims)
+        .inputs(&[req("X", "T"), req("axis", "tensor(int32)")])
+        .outputs(&[req("Y", "T")])
+        .types(&[("T", ALL)])
+        .shapes(&["count(axis) = 1"])
+        .doc("an axis of size 1 put in"),
+    own("GridSample", sample_grid)
+        .inputs(&[req("X", "T1"), req("Grid", "T1")])
+        .outputs(&[req("Y", "T2")])
+        .attributes(&[int("align_corners", 0), string("mode", "bilinear"), string("padding_mode", "zeros")])
+        .types(&[("T1", ALL), ("T2", FLOATS_F16)])
+        .shapes(&["X[N, _, _, _]", "Grid[N, _, _, 2]"])
+        .doc("an image sampled at the positions of a grid"),
+    own("ConvTransposeWithDynamicPads", conv_transpose)
+        .inputs(&[req("X", "T"), req("W", "T"), opt("Pads", "tensor(int64)"), opt("B", "T")])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[
+            string("auto_pad", "NOTSET"),
+            optional("dilations", Ints),
+            int("group", 1),
+            optional("kernel_shape", Ints),
+            optional("output_padding", Ints),
+            optional("strides", Ints),
+        ])
+        .types(&[("T", FLOATS_F16)])
+        .shapes(&[
+            "X[N, C, D..]",
+            "W[C, G, K..]",
+            "W[_, _, kernel_shape..]",
+            "len(K) = len(D)",
+            "C % group = 0",
+            "Pads[2 * len(D)]",
+            "B[G * group]",
+        ])
+        .doc("transposed convolution, its pads an input"),
+    own("TorchEmbedding", embedding)
+        .inputs(&[
+            req("weight", "T"),
+            req("indices", "tensor(int64)"),
+            opt("padding_idx", "tensor(int64)"),
+            opt("scale_grad_by_freq", "tensor(bool)"),
+        ])
+        .outputs(&[req("Y", "T")])
+        .types(&[("T", NUMERIC)])
+        .shapes(&["weight[_, _]", "count(padding_idx) = 1", "count(scale_grad_by_freq) = 1"])
+        .doc("rows picked by index; what is for training alone means nothing"),
+    own("SampleOp", |cx| Ok(vec![cx.input(0)?]))
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "T")])
+        .types(&[("T", WIDE_NO_BF16)])
+        .doc("x"),
+    own("UnfoldTensor", unfold)
+        .inputs(&[req("input", "T")])
+        .outputs(&[req("output", "T")])
+        .attributes(&[int("dim", -1), required("size", Int), int("step", 1)])
+        .types(&[("T", ALL_BF16)])
+        .shapes(&["input[_, ..]"])
+        .doc("all slices of a size along an axis, as a last axis"),
+    own("Rfft", |cx| fourier(cx, false))
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "T")])
+        .attributes(FOURIER_ATTRIBUTES)
+        .types(&[("T", FLOATS_F16)])
+        .shapes(&["X[.., _]"])
+        .doc("spectrum of real numbers"),
+    own("Irfft", |cx| fourier(cx, true))
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[int("normalized", 0), int("onesided", 1), required("signal_ndim", Int)])
+        .types(&[("T", FLOATS_F16)])
+        .shapes(&["X[.., _, 2]"])
+        .doc("real numbers of a spectrum"),
+    own("NGramRepeatBlock", n_gram_repeat_block)
+        .inputs(&[req("input_ids", "Tid"), req("scores", "T")])
+        .outputs(&[req("scores_out", "T")])
+        .attributes(&[required("ngram_size", Int)])
+        .types(&[("Tid", I64S), ("T", F32S)])
+        .shapes(&["input_ids[B, _]", "scores[B, _]"])
+        .doc("scores, minus infinity for tokens that would repeat a run of tokens"),
+    own("Inverse", inverse)
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "T")])
+        .types(&[("T", FLOATS_F16)])
+        .shapes(&["X[.., N, N]"])
+        .doc("inverses of square matrices"),
 ];
 
 const FOURIER_ATTRIBUTES: &[AttrDef] = &[int("normalized", 0), int("onesided", 1), int("signal_ndim", 1)];

@@ -1,19 +1,25 @@
 //! Texts as ONNX Runtime's exporters of scikit-learn's vectorizers cut them.
 
-use super::DOMAIN;
+use super::own;
 use onnxc_ir::graph::{TensorType, call};
 use onnxc_ops::row::*;
 use onnxc_ops::strings::{automaton, constant, most};
 
 const STRING: &[DType] = &[DType::Str];
 
-#[rustfmt::skip]
-pub const ROWS: &[OpDef] = &[
-    OpDef { domain: DOMAIN, ..row("Tokenizer", 1, &[req("X", "T")], &[req("Y", "T")],
-        &[required("mark", Int), required("mincharnum", Int), required("pad_value", Str), optional("separators", Strs),
-          optional("tokenexp", Str)],
-        &[("T", STRING)], &["X[_] | [_, _]"], tokenize, "The tokens of texts: what matches an expression, or lies between matches") },
-];
+pub const ROWS: &[OpDef] = &[own("Tokenizer", tokenize)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "T")])
+    .attributes(&[
+        required("mark", Int),
+        required("mincharnum", Int),
+        required("pad_value", Str),
+        optional("separators", Strs),
+        optional("tokenexp", Str),
+    ])
+    .types(&[("T", STRING)])
+    .shapes(&["X[_] | [_, _]"])
+    .doc("The tokens of texts: what matches an expression, or lies between matches")];
 
 /// `Y: [X.., D]`, where `D` is the number of tokens of the text that has most of them.
 fn tokenize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

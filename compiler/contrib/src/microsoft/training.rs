@@ -45,105 +45,278 @@ const AVERAGE_POOL: &[AttrDef] = &[
 
 const LOSS: &[AttrDef] = &[optional("ignore_index", Int), string("reduction", "mean")];
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    own("ReluGrad", OF_X, DX, &[], T, SAME_X, relu, "The derivative of Relu"),
-    own("SigmoidGrad", OF_Y, DX, &[], T, SAME_Y, sigmoid, "The derivative of Sigmoid, by its result"),
-    own("TanhGrad", OF_Y, DX, &[], T, SAME_Y, tanh, "The derivative of Tanh, by its result"),
-    own("LeakyReluGrad", OF_Y, DX, &[float("alpha", 0.01)], T, SAME_Y, leaky_relu, "The derivative of LeakyRelu, by its result"),
-    own("GeluGrad", OF_X, DX, &[], T, SAME_X, |cx| of_function(cx, |cx, x| exact_gelu(cx.b, x)), "The derivative of Gelu"),
-    own("FastGeluGrad", OF_X, DX, &[], T, SAME_X, |cx| of_function(cx, |cx, x| fast_gelu(cx.b, x)),
-        "The derivative of Gelu by way of tanh"),
-    own("QuickGeluGrad", OF_X, DX, &[float("alpha", 1.702)], T, SAME_X, |cx| of_function(cx, quick_gelu), "The derivative of QuickGelu"),
-    own("AbsGrad", OF_X, DX, &[], T, SAME_X, |cx| of_function(cx, |cx, x| cx.b.unary(UnaryFn::Abs, x)), "The derivative of Abs"),
-    own("LogGrad", OF_X, DX, &[], T, SAME_X, |cx| of_function(cx, |cx, x| cx.b.unary(UnaryFn::Log, x)), "The derivative of Log"),
-    own("SoftmaxGrad_13", OF_Y, DX, &[int("axis", -1)], T, SAME_Y, |cx| softmax(cx, false, false),
-        "The derivative of Softmax, by its result"),
-    own("SoftmaxGrad", OF_Y, DX, &[int("axis", 1)], T, SAME_Y, |cx| softmax(cx, true, false),
-        "The derivative of Softmax before opset 13, by its result"),
-    own("LogSoftmaxGrad_13", OF_Y, DX, &[int("axis", -1)], T, SAME_Y, |cx| softmax(cx, false, true),
-        "The derivative of LogSoftmax, by its result"),
-    own("LogSoftmaxGrad", OF_Y, DX, &[int("axis", 1)], T, SAME_Y, |cx| softmax(cx, true, true),
-        "The derivative of LogSoftmax before opset 13, by its result"),
-    own("Scale", &[req("input", "T"), req("scale", "S")], &[req("output", "T")], &[int("scale_down", 0)],
-        &[("T", &[F16, BF16, F32, F64]), ("S", &[F16, BF16, F32, F64, I32, I64])], &["count(scale) = 1"], scale,
-        "A tensor times or by a scalar"),
-    own("SoftmaxCrossEntropyLossGrad", &[req("dY", "T"), req("log_prob", "T"), req("label", "I"), opt("weight", "T")],
-        &[req("d_logits", "T")], LOSS, T_I, &["log_prob[N, C, D..]", "label[N, D..]", "weight[C]"],
-        |cx| cross_entropy(cx, None), "The derivative of SoftmaxCrossEntropyLoss"),
-    own("SoftmaxCrossEntropyLossInternal",
-        &[req("scores", "T"), req("labels", "I"), opt("weights", "T"), opt("ignore_index", "tensor(int64)")],
-        &[req("output", "T"), opt("log_prob", "T")], &[string("reduction", "mean"), optional("output_type", Int)], T_I,
-        &["scores[N, C, D..]", "labels[N, D..]", "weights[C]", "count(ignore_index) = 1"], internal_loss,
-        "SoftmaxCrossEntropyLoss with an input that says which class is ignored"),
-    own("SoftmaxCrossEntropyLossInternalGrad",
-        &[req("dY", "T"), req("log_prob", "T"), req("label", "I"), opt("weight", "T"), opt("ignore_index", "tensor(int64)")],
-        &[req("d_logits", "T")], &[string("reduction", "mean"), optional("output_type", Int)], T_I,
-        &["log_prob[N, C, D..]", "label[N, D..]", "weight[C]", "count(ignore_index) = 1"], |cx| cross_entropy(cx, Some(4)),
-        "The derivative of SoftmaxCrossEntropyLossInternal"),
-    own("LayerNormalizationGrad",
-        &[req("Y_grad", "T"), req("X", "T"), req("scale", "T"), req("mean", "U"), req("inv_std_dev", "U")],
-        &[req("X_grad", "T"), req("scale_grad", "T"), req("bias_grad", "T")],
-        &[int("axis", -1), float("epsilon", 1e-5), int("stash_type", 1)],
-        &[("T", &[F16, BF16, F32, F64]), ("U", &[F32, F64])], &["Y_grad[S..]", "X[S..]"], |cx| layer_normalization(cx, true),
-        "The derivatives of LayerNormalization, by its statistics"),
-    own("SimplifiedLayerNormalizationGrad",
-        &[req("Y_grad", "T"), req("X", "T"), req("scale", "T"), req("inv_std_var", "U")],
-        &[req("X_grad", "T"), req("scale_grad", "T")], &[int("axis", -1), float("epsilon", 1e-5), int("stash_type", 1)],
-        &[("T", &[F16, BF16, F32, F64]), ("U", &[F32, F64])], &["Y_grad[S..]", "X[S..]"], |cx| layer_normalization(cx, false),
-        "The derivatives of SimplifiedLayerNormalization, by its statistics"),
-    own("BatchNormInternal",
-        &[req("X", "T"), req("scale", "T"), req("B", "T"), req("input_mean", "T"), req("input_var", "T")],
-        &[req("Y", "T"), opt("running_mean", "T"), opt("running_var", "T"), opt("saved_mean", "T"), opt("saved_inv_std", "T")],
-        &[float("epsilon", 1e-5), float("momentum", 0.9), int("training_mode", 0)], T,
-        &["X[N, C, ..]", "scale[C]", "B[C]", "input_mean[C]", "input_var[C]"], batch_internal,
-        "BatchNormalization that also gives the statistics of the batch"),
-    own("BatchNormalizationGrad",
-        &[req("dY", "T"), req("X", "T"), req("scale", "T"), req("mean", "T"), req("inv_std", "T")],
-        &[req("X_grad", "T"), req("scale_grad", "T"), req("bias_grad", "T")], &[float("epsilon", 1e-5)], T,
-        &["dY[N, C, R..]", "X[N, C, R..]", "scale[C]", "mean[C]", "inv_std[C]"], batch_gradient,
-        "The derivatives of BatchNormalization in training, by the statistics of the batch"),
-    own("ConvGrad", &[req("dY", "T"), req("X", "T"), req("W", "T")], &[opt("dX", "T"), req("dW", "T"), opt("dB", "T")],
-        conv::ATTRIBUTES, T, &["X[N, C, D..]", "W[M, G, K..]", "len(K) = len(D)", "C = G * group"], convolution, "The derivatives of Conv"),
-    OpDef { domain: "", since: 9, ..own("MaxPoolGrad", &[req("dY", "T"), req("Indices", "I")], DX, MAX_POOL, T_I,
-        &["dY[R..]", "Indices[R..]"], max_pool, "The derivative of MaxPool, by its indices") },
-    OpDef { domain: "", since: 9, ..own("AveragePoolGrad", &[req("dY", "T")], DX, AVERAGE_POOL, T, ANY, average_pool,
-        "The derivative of AveragePool") },
-    own("GatherGrad", &[req("shape", "tensor(int64)"), req("indices", "I"), req("dY", "T")], DX, &[int("axis", 0)], T_I,
-        &["shape[_]"], |cx| gathered(cx, [0, 1, 2]), "The derivative of Gather"),
-    own("GatherElementsGrad", &[req("dY", "T"), req("shape", "tensor(int64)"), req("indices", "I")], DX, &[int("axis", 0)], T_I,
-        &["shape[_]"], |cx| gathered(cx, [1, 2, 0]), "The derivative of GatherElements"),
-    own("GatherNDGrad", &[req("shape", "tensor(int64)"), req("indices", "I"), req("update", "T")], DX, &[int("batch_dims", 0)], T_I,
-        &["shape[_]"], |cx| gathered(cx, [0, 1, 2]), "The derivative of GatherND"),
-    own("DropoutGrad", &[req("dy", "T"), req("mask", "B"), opt("ratio", "T1"), opt("training_mode", "B")], &[req("dx", "T")], &[],
-        &[("T", &[F16, BF16, F32, F64]), ("T1", &[F16, BF16, F32, F64]), ("B", BOOL)],
-        &["dy[S..]", "mask[S..]", "count(ratio) = 1", "count(training_mode) = 1"], dropout, "The derivative of Dropout, by its mask"),
-    own("ConcatTraining", &[var("inputs", "T")], &[req("concat_result", "T"), opt("per_input_length", "tensor(int64)")],
-        &[required("axis", Int)], &[("T", ALL_BF16)], ANY, concat, "Concat that also gives the size of each input"),
-    own("InPlaceAccumulatorV2",
-        &[req("accumulation_buffer", "T"), req("value", "U"), opt("overwrite_flag", "B")],
-        &[req("updated_flag", "B"), opt("accumulation_buffer_out", "T")], &[],
-        &[("T", &[F16, BF16, F32]), ("U", &[F16, BF16, F32]), ("B", BOOL)],
-        &["accumulation_buffer[S..]", "value[S..]", "count(overwrite_flag) = 1"], accumulator,
-        "A sum of gradients; a flag lets it begin anew"),
-    own("InPlaceAccumulator",
-        &[req("old_sum", "T"), req("value", "U"), opt("update_signal", "B")], &[req("new_sum", "T")], &[],
-        &[("T", &[F16, BF16, F32]), ("U", &[F16, BF16, F32]), ("B", BOOL)],
-        &["old_sum[S..]", "value[S..]", "count(update_signal) = 1"], accumulated, "A sum of gradients"),
-    own("AdamWOptimizer",
-        &[req("lr", "R"), req("step", "tensor(int64)"), req("weights", "S").of(S), req("gradients", "S").of(S),
-          req("momentums_1", "S").of(S), req("momentums_2", "S").of(S), opt("update_signal", "B")],
-        &[req("updated_flag", "B"), opt("updated_weights", "S").of(S), opt("updated_momentums_1", "S").of(S),
-          opt("updated_momentums_2", "S").of(S)],
-        &[int("adam_mode", 0), float("alpha", 0.9), float("beta", 0.999), int("correct_bias", 1), float("epsilon", 1e-8),
-          float("weight_decay", 0.01)],
-        &[("R", &[F32]), ("S", &[F32]), ("B", BOOL)], &["count(lr) = 1", "count(step) = 1", "count(update_signal) = 1"], adam_w,
-        "One step of AdamW for all weights"),
-    own("SGDOptimizerV2",
-        &[req("lr", "R"), req("weights", "S").of(S), req("gradients", "S").of(S), opt("update_signal", "B")],
-        &[req("updated_flag", "B"), opt("updated_weights", "S").of(S)], &[],
-        &[("R", &[F32]), ("S", &[F32]), ("B", BOOL)], &["count(lr) = 1", "count(update_signal) = 1"], sgd,
-        "One step along the gradients for all weights"),
+    own("ReluGrad", relu).inputs(OF_X).outputs(DX).types(T).shapes(SAME_X).doc("The derivative of Relu"),
+    own("SigmoidGrad", sigmoid)
+        .inputs(OF_Y)
+        .outputs(DX)
+        .types(T)
+        .shapes(SAME_Y)
+        .doc("The derivative of Sigmoid, by its result"),
+    own("TanhGrad", tanh)
+        .inputs(OF_Y)
+        .outputs(DX)
+        .types(T)
+        .shapes(SAME_Y)
+        .doc("The derivative of Tanh, by its result"),
+    own("LeakyReluGrad", leaky_relu)
+        .inputs(OF_Y)
+        .outputs(DX)
+        .attributes(&[float("alpha", 0.01)])
+        .types(T)
+        .shapes(SAME_Y)
+        .doc("The derivative of LeakyRelu, by its result"),
+    own("GeluGrad", |cx| of_function(cx, |cx, x| exact_gelu(cx.b, x)))
+        .inputs(OF_X)
+        .outputs(DX)
+        .types(T)
+        .shapes(SAME_X)
+        .doc("The derivative of Gelu"),
+    own("FastGeluGrad", |cx| of_function(cx, |cx, x| fast_gelu(cx.b, x)))
+        .inputs(OF_X)
+        .outputs(DX)
+        .types(T)
+        .shapes(SAME_X)
+        .doc("The derivative of Gelu by way of tanh"),
+    own("QuickGeluGrad", |cx| of_function(cx, quick_gelu))
+        .inputs(OF_X)
+        .outputs(DX)
+        .attributes(&[float("alpha", 1.702)])
+        .types(T)
+        .shapes(SAME_X)
+        .doc("The derivative of QuickGelu"),
+    own("AbsGrad", |cx| of_function(cx, |cx, x| cx.b.unary(UnaryFn::Abs, x)))
+        .inputs(OF_X)
+        .outputs(DX)
+        .types(T)
+        .shapes(SAME_X)
+        .doc("The derivative of Abs"),
+    own("LogGrad", |cx| of_function(cx, |cx, x| cx.b.unary(UnaryFn::Log, x)))
+        .inputs(OF_X)
+        .outputs(DX)
+        .types(T)
+        .shapes(SAME_X)
+        .doc("The derivative of Log"),
+    own("SoftmaxGrad_13", |cx| softmax(cx, false, false))
+        .inputs(OF_Y)
+        .outputs(DX)
+        .attributes(&[int("axis", -1)])
+        .types(T)
+        .shapes(SAME_Y)
+        .doc("The derivative of Softmax, by its result"),
+    own("SoftmaxGrad", |cx| softmax(cx, true, false))
+        .inputs(OF_Y)
+        .outputs(DX)
+        .attributes(&[int("axis", 1)])
+        .types(T)
+        .shapes(SAME_Y)
+        .doc("The derivative of Softmax before opset 13, by its result"),
+    own("LogSoftmaxGrad_13", |cx| softmax(cx, false, true))
+        .inputs(OF_Y)
+        .outputs(DX)
+        .attributes(&[int("axis", -1)])
+        .types(T)
+        .shapes(SAME_Y)
+        .doc("The derivative of LogSoftmax, by its result"),
+    own("LogSoftmaxGrad", |cx| softmax(cx, true, true))
+        .inputs(OF_Y)
+        .outputs(DX)
+        .attributes(&[int("axis", 1)])
+        .types(T)
+        .shapes(SAME_Y)
+        .doc("The derivative of LogSoftmax before opset 13, by its result"),
+    own("Scale", scale)
+        .inputs(&[req("input", "T"), req("scale", "S")])
+        .outputs(&[req("output", "T")])
+        .attributes(&[int("scale_down", 0)])
+        .types(&[("T", &[F16, BF16, F32, F64]), ("S", &[F16, BF16, F32, F64, I32, I64])])
+        .shapes(&["count(scale) = 1"])
+        .doc("A tensor times or by a scalar"),
+    own("SoftmaxCrossEntropyLossGrad", |cx| cross_entropy(cx, None))
+        .inputs(&[req("dY", "T"), req("log_prob", "T"), req("label", "I"), opt("weight", "T")])
+        .outputs(&[req("d_logits", "T")])
+        .attributes(LOSS)
+        .types(T_I)
+        .shapes(&["log_prob[N, C, D..]", "label[N, D..]", "weight[C]"])
+        .doc("The derivative of SoftmaxCrossEntropyLoss"),
+    own("SoftmaxCrossEntropyLossInternal", internal_loss)
+        .inputs(&[
+            req("scores", "T"),
+            req("labels", "I"),
+            opt("weights", "T"),
+            opt("ignore_index", "tensor(int64)"),
+        ])
+        .outputs(&[req("output", "T"), opt("log_prob", "T")])
+        .attributes(&[string("reduction", "mean"), optional("output_type", Int)])
+        .types(T_I)
+        .shapes(&["scores[N, C, D..]", "labels[N, D..]", "weights[C]", "count(ignore_index) = 1"])
+        .doc("SoftmaxCrossEntropyLoss with an input that says which class is ignored"),
+    own("SoftmaxCrossEntropyLossInternalGrad", |cx| cross_entropy(cx, Some(4)))
+        .inputs(&[
+            req("dY", "T"),
+            req("log_prob", "T"),
+            req("label", "I"),
+            opt("weight", "T"),
+            opt("ignore_index", "tensor(int64)"),
+        ])
+        .outputs(&[req("d_logits", "T")])
+        .attributes(&[string("reduction", "mean"), optional("output_type", Int)])
+        .types(T_I)
+        .shapes(&["log_prob[N, C, D..]", "label[N, D..]", "weight[C]", "count(ignore_index) = 1"])
+        .doc("The derivative of SoftmaxCrossEntropyLossInternal"),
+    own("LayerNormalizationGrad", |cx| layer_normalization(cx, true))
+        .inputs(&[
+            req("Y_grad", "T"),
+            req("X", "T"),
+            req("scale", "T"),
+            req("mean", "U"),
+            req("inv_std_dev", "U"),
+        ])
+        .outputs(&[req("X_grad", "T"), req("scale_grad", "T"), req("bias_grad", "T")])
+        .attributes(&[int("axis", -1), float("epsilon", 1e-5), int("stash_type", 1)])
+        .types(&[("T", &[F16, BF16, F32, F64]), ("U", &[F32, F64])])
+        .shapes(&["Y_grad[S..]", "X[S..]"])
+        .doc("The derivatives of LayerNormalization, by its statistics"),
+    own("SimplifiedLayerNormalizationGrad", |cx| layer_normalization(cx, false))
+        .inputs(&[req("Y_grad", "T"), req("X", "T"), req("scale", "T"), req("inv_std_var", "U")])
+        .outputs(&[req("X_grad", "T"), req("scale_grad", "T")])
+        .attributes(&[int("axis", -1), float("epsilon", 1e-5), int("stash_type", 1)])
+        .types(&[("T", &[F16, BF16, F32, F64]), ("U", &[F32, F64])])
+        .shapes(&["Y_grad[S..]", "X[S..]"])
+        .doc("The derivatives of SimplifiedLayerNormalization, by its statistics"),
+    own("BatchNormInternal", batch_internal)
+        .inputs(&[
+            req("X", "T"),
+            req("scale", "T"),
+            req("B", "T"),
+            req("input_mean", "T"),
+            req("input_var", "T"),
+        ])
+        .outputs(&[
+            req("Y", "T"),
+            opt("running_mean", "T"),
+            opt("running_var", "T"),
+            opt("saved_mean", "T"),
+            opt("saved_inv_std", "T"),
+        ])
+        .attributes(&[float("epsilon", 1e-5), float("momentum", 0.9), int("training_mode", 0)])
+        .types(T)
+        .shapes(&["X[N, C, ..]", "scale[C]", "B[C]", "input_mean[C]", "input_var[C]"])
+        .doc("BatchNormalization that also gives the statistics of the batch"),
+    own("BatchNormalizationGrad", batch_gradient)
+        .inputs(&[req("dY", "T"), req("X", "T"), req("scale", "T"), req("mean", "T"), req("inv_std", "T")])
+        .outputs(&[req("X_grad", "T"), req("scale_grad", "T"), req("bias_grad", "T")])
+        .attributes(&[float("epsilon", 1e-5)])
+        .types(T)
+        .shapes(&["dY[N, C, R..]", "X[N, C, R..]", "scale[C]", "mean[C]", "inv_std[C]"])
+        .doc("The derivatives of BatchNormalization in training, by the statistics of the batch"),
+    own("ConvGrad", convolution)
+        .inputs(&[req("dY", "T"), req("X", "T"), req("W", "T")])
+        .outputs(&[opt("dX", "T"), req("dW", "T"), opt("dB", "T")])
+        .attributes(conv::ATTRIBUTES)
+        .types(T)
+        .shapes(&["X[N, C, D..]", "W[M, G, K..]", "len(K) = len(D)", "C = G * group"])
+        .doc("The derivatives of Conv"),
+    own("MaxPoolGrad", max_pool)
+        .inputs(&[req("dY", "T"), req("Indices", "I")])
+        .outputs(DX)
+        .attributes(MAX_POOL)
+        .types(T_I)
+        .shapes(&["dY[R..]", "Indices[R..]"])
+        .doc("The derivative of MaxPool, by its indices")
+        .domain("")
+        .since(9),
+    own("AveragePoolGrad", average_pool)
+        .inputs(&[req("dY", "T")])
+        .outputs(DX)
+        .attributes(AVERAGE_POOL)
+        .types(T)
+        .doc("The derivative of AveragePool")
+        .domain("")
+        .since(9),
+    own("GatherGrad", |cx| gathered(cx, [0, 1, 2]))
+        .inputs(&[req("shape", "tensor(int64)"), req("indices", "I"), req("dY", "T")])
+        .outputs(DX)
+        .attributes(&[int("axis", 0)])
+        .types(T_I)
+        .shapes(&["shape[_]"])
+        .doc("The derivative of Gather"),
+    own("GatherElementsGrad", |cx| gathered(cx, [1, 2, 0]))
+        .inputs(&[req("dY", "T"), req("shape", "tensor(int64)"), req("indices", "I")])
+        .outputs(DX)
+        .attributes(&[int("axis", 0)])
+        .types(T_I)
+        .shapes(&["shape[_]"])
+        .doc("The derivative of GatherElements"),
+    own("GatherNDGrad", |cx| gathered(cx, [0, 1, 2]))
+        .inputs(&[req("shape", "tensor(int64)"), req("indices", "I"), req("update", "T")])
+        .outputs(DX)
+        .attributes(&[int("batch_dims", 0)])
+        .types(T_I)
+        .shapes(&["shape[_]"])
+        .doc("The derivative of GatherND"),
+    own("DropoutGrad", dropout)
+        .inputs(&[req("dy", "T"), req("mask", "B"), opt("ratio", "T1"), opt("training_mode", "B")])
+        .outputs(&[req("dx", "T")])
+        .types(&[("T", &[F16, BF16, F32, F64]), ("T1", &[F16, BF16, F32, F64]), ("B", BOOL)])
+        .shapes(&["dy[S..]", "mask[S..]", "count(ratio) = 1", "count(training_mode) = 1"])
+        .doc("The derivative of Dropout, by its mask"),
+    own("ConcatTraining", concat)
+        .inputs(&[var("inputs", "T")])
+        .outputs(&[req("concat_result", "T"), opt("per_input_length", "tensor(int64)")])
+        .attributes(&[required("axis", Int)])
+        .types(&[("T", ALL_BF16)])
+        .doc("Concat that also gives the size of each input"),
+    own("InPlaceAccumulatorV2", accumulator)
+        .inputs(&[req("accumulation_buffer", "T"), req("value", "U"), opt("overwrite_flag", "B")])
+        .outputs(&[req("updated_flag", "B"), opt("accumulation_buffer_out", "T")])
+        .types(&[("T", &[F16, BF16, F32]), ("U", &[F16, BF16, F32]), ("B", BOOL)])
+        .shapes(&["accumulation_buffer[S..]", "value[S..]", "count(overwrite_flag) = 1"])
+        .doc("A sum of gradients; a flag lets it begin anew"),
+    own("InPlaceAccumulator", accumulated)
+        .inputs(&[req("old_sum", "T"), req("value", "U"), opt("update_signal", "B")])
+        .outputs(&[req("new_sum", "T")])
+        .types(&[("T", &[F16, BF16, F32]), ("U", &[F16, BF16, F32]), ("B", BOOL)])
+        .shapes(&["old_sum[S..]", "value[S..]", "count(update_signal) = 1"])
+        .doc("A sum of gradients"),
+    own("AdamWOptimizer", adam_w)
+        .inputs(&[
+            req("lr", "R"),
+            req("step", "tensor(int64)"),
+            req("weights", "S").of(S),
+            req("gradients", "S").of(S),
+            req("momentums_1", "S").of(S),
+            req("momentums_2", "S").of(S),
+            opt("update_signal", "B"),
+        ])
+        .outputs(&[
+            req("updated_flag", "B"),
+            opt("updated_weights", "S").of(S),
+            opt("updated_momentums_1", "S").of(S),
+            opt("updated_momentums_2", "S").of(S),
+        ])
+        .attributes(&[
+            int("adam_mode", 0),
+            float("alpha", 0.9),
+            float("beta", 0.999),
+            int("correct_bias", 1),
+            float("epsilon", 1e-8),
+            float("weight_decay", 0.01),
+        ])
+        .types(&[("R", &[F32]), ("S", &[F32]), ("B", BOOL)])
+        .shapes(&["count(lr) = 1", "count(step) = 1", "count(update_signal) = 1"])
+        .doc("One step of AdamW for all weights"),
+    own("SGDOptimizerV2", sgd)
+        .inputs(&[
+            req("lr", "R"),
+            req("weights", "S").of(S),
+            req("gradients", "S").of(S),
+            opt("update_signal", "B"),
+        ])
+        .outputs(&[req("updated_flag", "B"), opt("updated_weights", "S").of(S)])
+        .types(&[("R", &[F32]), ("S", &[F32]), ("B", BOOL)])
+        .shapes(&["count(lr) = 1", "count(update_signal) = 1"])
+        .doc("One step along the gradients for all weights"),
 ];
 
 fn relu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

@@ -1,7 +1,7 @@
 //! Quantised convolutions and pools, channels first or last.
 
 use super::elementwise::quantized_mean;
-use super::{BYTES, DOMAIN, quantized, scalar, shifted};
+use super::{BYTES, DOMAIN, own, quantized, scalar, shifted};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::DType::F32;
 use onnxc_ir::graph::ValueId;
@@ -13,10 +13,10 @@ use onnxc_ops::spatial::{channels_first, channels_last};
 use onnxc_ops::{AttrKind, NodeCx, OpDef, attr, opt, req};
 
 pub const ROWS: &[OpDef] = &[
-    OpDef {
-        domain: DOMAIN,
-        since: 1,
-        attributes: &[
+    QLINEAR_CONV
+        .domain(DOMAIN)
+        .since(1)
+        .attributes(&[
             attr("auto_pad", Str("NOTSET")),
             attr("channels_last", Int(0)),
             attr("dilations", Optional(AttrKind::Ints)),
@@ -24,8 +24,8 @@ pub const ROWS: &[OpDef] = &[
             attr("kernel_shape", Optional(AttrKind::Ints)),
             attr("pads", Optional(AttrKind::Ints)),
             attr("strides", Optional(AttrKind::Ints)),
-        ],
-        shapes: &[
+        ])
+        .shapes(&[
             "if channels_last = 0: x[N, C, D..]",
             "if channels_last != 0: x[N, D.., C]",
             "w[M, G, K..]",
@@ -40,23 +40,18 @@ pub const ROWS: &[OpDef] = &[
             "w_zero_point[] | [M|1]",
             "count(y_scale) = 1",
             "count(y_zero_point) = 1",
-        ],
-        doc: "quantized convolution plus bias, channels first or last",
-        ..QLINEAR_CONV
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "QLinearAveragePool",
-        since: 1,
-        inputs: &[
+        ])
+        .doc("quantized convolution plus bias, channels first or last"),
+    own("QLinearAveragePool", qlinear_average_pool)
+        .inputs(&[
             req("X", "T"),
             req("x_scale", "tensor(float)"),
             opt("x_zero_point", "T"),
             req("y_scale", "tensor(float)"),
             opt("y_zero_point", "T"),
-        ],
-        outputs: &[req("Y", "T")],
-        attributes: &[
+        ])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[
             attr("auto_pad", Str("NOTSET")),
             attr("ceil_mode", Int(0)),
             attr("channels_last", Int(0)),
@@ -64,9 +59,9 @@ pub const ROWS: &[OpDef] = &[
             attr("kernel_shape", Required(AttrKind::Ints)),
             attr("pads", Optional(AttrKind::Ints)),
             attr("strides", Optional(AttrKind::Ints)),
-        ],
-        types: &[("T", BYTES)],
-        shapes: &[
+        ])
+        .types(&[("T", BYTES)])
+        .shapes(&[
             "if channels_last = 0: X[_, _, D..]",
             "if channels_last != 0: X[_, D.., _]",
             "len(kernel_shape) = len(D)",
@@ -74,34 +69,27 @@ pub const ROWS: &[OpDef] = &[
             "count(x_zero_point) = 1",
             "count(y_scale) = 1",
             "count(y_zero_point) = 1",
-        ],
-        lower: qlinear_average_pool,
-        doc: "quantized mean over sliding windows",
-    },
-    OpDef {
-        domain: DOMAIN,
-        name: "QLinearGlobalAveragePool",
-        since: 1,
-        inputs: &[
+        ])
+        .doc("quantized mean over sliding windows"),
+    own("QLinearGlobalAveragePool", qlinear_global_average_pool)
+        .inputs(&[
             req("X", "T"),
             req("x_scale", "tensor(float)"),
             req("x_zero_point", "T"),
             req("y_scale", "tensor(float)"),
             req("y_zero_point", "T"),
-        ],
-        outputs: &[req("Y", "T")],
-        attributes: &[attr("channels_last", Int(0))],
-        types: &[("T", BYTES)],
-        shapes: &[
+        ])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[attr("channels_last", Int(0))])
+        .types(&[("T", BYTES)])
+        .shapes(&[
             "X[_, _, ..]",
             "count(x_scale) = 1",
             "count(x_zero_point) = 1",
             "count(y_scale) = 1",
             "count(y_zero_point) = 1",
-        ],
-        lower: qlinear_global_average_pool,
-        doc: "quantized mean over the spatial axes",
-    },
+        ])
+        .doc("quantized mean over the spatial axes"),
 ];
 
 fn qlinear_average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

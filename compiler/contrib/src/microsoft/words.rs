@@ -12,30 +12,68 @@ use onnxc_ops::spatial::{lowest, windows};
 /// The longest run of tokens that is looked for.
 const MOST_RUN: i64 = 64;
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    own("WordConvEmbedding", &[req("Sequence", "T"), req("W", "T1"), req("B", "T1"), req("C", "T1")], &[req("Y", "T1")],
-        &[optional("char_embedding_size", Int), optional("conv_window_size", Int), optional("embedding_size", Int)],
-        &[("T", &[I32]), ("T1", &[F32])],
-        &["Sequence[_, _]", "W[F, 1, K, E]", "B[F]", "C[_, E]", "char_embedding_size = E", "conv_window_size = K",
-          "embedding_size = F"], word_conv_embedding, "vectors of words: a convolution over embedded characters, and its maxima"),
-    own("MaxpoolWithMask", &[req("X", "T"), req("M", "tensor(int32)")], &[req("Y", "T")],
-        &[string("auto_pad", "NOTSET"), optional("kernel_shape", Ints), optional("pads", Ints), int("storage_order", 0),
-          optional("strides", Ints)],
-        &[("T", &[F32])], &["X[B, C, D..]", "M[B|1, C|1, D..]"], max_pool_with_mask,
-        "maxima of windows, whose lines end where the mask is 0"),
-    own("BifurcationDetector", &[req("src_tokens", "T"), req("cur_tokens", "T"), req("prev_suffix_match_idx", "T"),
-            opt("pred_tokens", "T")],
-        &[req("tokens", "T"), req("suffix_match_idx", "T")], &[int("max_ngram_size", 3), int("min_ngram_size", 1)],
-        &[("T", &[I64])],
-        &["src_tokens[_]", "cur_tokens[_]", "count(prev_suffix_match_idx) = 1", "pred_tokens[_]"], bifurcation_detector,
-        "tokens of a draft as far as they are those of a source, and where the source goes on"),
-    own("DynamicTimeWarping", &[req("input", "F")], &[req("output", "I")], &[], &[("F", &[F32]), ("I", &[I32])],
-        &["input[_, _] | [1, _, _]"], dynamic_time_warping, "the path of the least sum through a matrix of costs"),
-    own("RemovePadding", &[req("input", "T"), req("sequence_token_count", "M")],
-        &[req("output", "T"), req("token_offset", "M"), req("cumulated_seq_len", "M"), req("max_seq_len", "M")], &[],
-        &[("T", &[F32, DType::F16]), ("M", &[I32])], &["input[B, S, _]", "sequence_token_count[B]"], remove_padding,
-        "the tokens that do not pad, and their places"),
+    own("WordConvEmbedding", word_conv_embedding)
+        .inputs(&[req("Sequence", "T"), req("W", "T1"), req("B", "T1"), req("C", "T1")])
+        .outputs(&[req("Y", "T1")])
+        .attributes(&[
+            optional("char_embedding_size", Int),
+            optional("conv_window_size", Int),
+            optional("embedding_size", Int),
+        ])
+        .types(&[("T", &[I32]), ("T1", &[F32])])
+        .shapes(&[
+            "Sequence[_, _]",
+            "W[F, 1, K, E]",
+            "B[F]",
+            "C[_, E]",
+            "char_embedding_size = E",
+            "conv_window_size = K",
+            "embedding_size = F",
+        ])
+        .doc("vectors of words: a convolution over embedded characters, and its maxima"),
+    own("MaxpoolWithMask", max_pool_with_mask)
+        .inputs(&[req("X", "T"), req("M", "tensor(int32)")])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[
+            string("auto_pad", "NOTSET"),
+            optional("kernel_shape", Ints),
+            optional("pads", Ints),
+            int("storage_order", 0),
+            optional("strides", Ints),
+        ])
+        .types(&[("T", &[F32])])
+        .shapes(&["X[B, C, D..]", "M[B|1, C|1, D..]"])
+        .doc("maxima of windows, whose lines end where the mask is 0"),
+    own("BifurcationDetector", bifurcation_detector)
+        .inputs(&[
+            req("src_tokens", "T"),
+            req("cur_tokens", "T"),
+            req("prev_suffix_match_idx", "T"),
+            opt("pred_tokens", "T"),
+        ])
+        .outputs(&[req("tokens", "T"), req("suffix_match_idx", "T")])
+        .attributes(&[int("max_ngram_size", 3), int("min_ngram_size", 1)])
+        .types(&[("T", &[I64])])
+        .shapes(&["src_tokens[_]", "cur_tokens[_]", "count(prev_suffix_match_idx) = 1", "pred_tokens[_]"])
+        .doc("tokens of a draft as far as they are those of a source, and where the source goes on"),
+    own("DynamicTimeWarping", dynamic_time_warping)
+        .inputs(&[req("input", "F")])
+        .outputs(&[req("output", "I")])
+        .types(&[("F", &[F32]), ("I", &[I32])])
+        .shapes(&["input[_, _] | [1, _, _]"])
+        .doc("the path of the least sum through a matrix of costs"),
+    own("RemovePadding", remove_padding)
+        .inputs(&[req("input", "T"), req("sequence_token_count", "M")])
+        .outputs(&[
+            req("output", "T"),
+            req("token_offset", "M"),
+            req("cumulated_seq_len", "M"),
+            req("max_seq_len", "M"),
+        ])
+        .types(&[("T", &[F32, DType::F16]), ("M", &[I32])])
+        .shapes(&["input[B, S, _]", "sequence_token_count[B]"])
+        .doc("the tokens that do not pad, and their places"),
 ];
 
 /// A word ends with its last character above 0, and has windows from its start to that one. One of none gives zeros.

@@ -8,24 +8,55 @@ use onnxc_ops::strings::{constant, distinct, find};
 const LABELS: &[DType] = &[DType::Str, DType::I64, DType::F32];
 const LABELS_4: &[DType] = &[DType::Str, DType::I64, DType::F32, DType::I32, DType::I16, DType::F64];
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    OpDef { domain: DOMAIN, ..row("LabelEncoder", 1, &[req("X", "T1")], &[req("Y", "T2")],
-        &[optional("classes_strings", Strs), int("default_int64", -1), string("default_string", "_Unused")],
-        &[("T1", &[DType::Str, DType::I64]), ("T2", &[DType::Str, DType::I64])], ANY, encode, "Values by key") },
-    OpDef { domain: DOMAIN, ..row("LabelEncoder", 2, &[req("X", "T1")], &[req("Y", "T2")],
-        &[float("default_float", -0.0), int("default_int64", -1), string("default_string", "_Unused"),
-          optional("keys_floats", Floats), optional("keys_int64s", Ints), optional("keys_strings", Strs),
-          optional("values_floats", Floats), optional("values_int64s", Ints), optional("values_strings", Strs)],
-        &[("T1", LABELS), ("T2", LABELS)], ANY, encode, "Values by key") },
-    OpDef { domain: DOMAIN, ..row("LabelEncoder", 4, &[req("X", "T1")], &[req("Y", "T2")],
-        &[float("default_float", -0.0), int("default_int64", -1), string("default_string", "_Unused"),
-          optional("default_tensor", Tensor),
-          optional("keys_floats", Floats), optional("keys_int64s", Ints), optional("keys_strings", Strs),
-          optional("keys_tensor", Tensor),
-          optional("values_floats", Floats), optional("values_int64s", Ints), optional("values_strings", Strs),
-          optional("values_tensor", Tensor)],
-        &[("T1", LABELS_4), ("T2", LABELS_4)], ANY, encode, "Values by key") },
+    op("LabelEncoder", 1, encode)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T1")])
+        .outputs(&[req("Y", "T2")])
+        .attributes(&[
+            optional("classes_strings", Strs),
+            int("default_int64", -1),
+            string("default_string", "_Unused"),
+        ])
+        .types(&[("T1", &[DType::Str, DType::I64]), ("T2", &[DType::Str, DType::I64])])
+        .doc("Values by key"),
+    op("LabelEncoder", 2, encode)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T1")])
+        .outputs(&[req("Y", "T2")])
+        .attributes(&[
+            float("default_float", -0.0),
+            int("default_int64", -1),
+            string("default_string", "_Unused"),
+            optional("keys_floats", Floats),
+            optional("keys_int64s", Ints),
+            optional("keys_strings", Strs),
+            optional("values_floats", Floats),
+            optional("values_int64s", Ints),
+            optional("values_strings", Strs),
+        ])
+        .types(&[("T1", LABELS), ("T2", LABELS)])
+        .doc("Values by key"),
+    op("LabelEncoder", 4, encode)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T1")])
+        .outputs(&[req("Y", "T2")])
+        .attributes(&[
+            float("default_float", -0.0),
+            int("default_int64", -1),
+            string("default_string", "_Unused"),
+            optional("default_tensor", Tensor),
+            optional("keys_floats", Floats),
+            optional("keys_int64s", Ints),
+            optional("keys_strings", Strs),
+            optional("keys_tensor", Tensor),
+            optional("values_floats", Floats),
+            optional("values_int64s", Ints),
+            optional("values_strings", Strs),
+            optional("values_tensor", Tensor),
+        ])
+        .types(&[("T1", LABELS_4), ("T2", LABELS_4)])
+        .doc("Values by key"),
 ];
 
 /// The list of numbers that `prefix` and a type name, as a vector.

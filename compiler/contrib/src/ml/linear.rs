@@ -7,46 +7,34 @@ use onnxc_ir::rules::Rule;
 use onnxc_ops::row::*;
 
 pub const ROWS: &[OpDef] = &[
-    OpDef {
-        domain: DOMAIN,
-        ..row(
-            "LinearRegressor",
-            1,
-            &[req("X", "T")],
-            &[req("Y", "tensor(float)")],
-            &[
-                optional("coefficients", Floats),
-                optional("intercepts", Floats),
-                string("post_transform", "NONE"),
-                int("targets", 1),
-            ],
-            &[("T", NUMBERS)],
-            &["X[_, _] | [_]"],
-            regressor,
-            "Sums weighted by coefficients",
-        )
-    },
-    OpDef {
-        domain: DOMAIN,
-        ..row(
-            "LinearClassifier",
-            1,
-            &[req("X", "T1")],
-            &[req("Y", "T2"), req("Z", "tensor(float)")],
-            &[
-                optional("classlabels_ints", Ints),
-                optional("classlabels_strings", Strs),
-                required("coefficients", Floats),
-                optional("intercepts", Floats),
-                int("multi_class", 0),
-                string("post_transform", "NONE"),
-            ],
-            &[("T1", NUMBERS), ("T2", &[DType::Str, DType::I64])],
-            &["X[_, _] | [_]"],
-            classifier,
-            "The class of the greatest weighted sum, and the sums",
-        )
-    },
+    op("LinearRegressor", 1, regressor)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "tensor(float)")])
+        .attributes(&[
+            optional("coefficients", Floats),
+            optional("intercepts", Floats),
+            string("post_transform", "NONE"),
+            int("targets", 1),
+        ])
+        .types(&[("T", NUMBERS)])
+        .shapes(&["X[_, _] | [_]"])
+        .doc("Sums weighted by coefficients"),
+    op("LinearClassifier", 1, classifier)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T1")])
+        .outputs(&[req("Y", "T2"), req("Z", "tensor(float)")])
+        .attributes(&[
+            optional("classlabels_ints", Ints),
+            optional("classlabels_strings", Strs),
+            required("coefficients", Floats),
+            optional("intercepts", Floats),
+            int("multi_class", 0),
+            string("post_transform", "NONE"),
+        ])
+        .types(&[("T1", NUMBERS), ("T2", &[DType::Str, DType::I64])])
+        .shapes(&["X[_, _] | [_]"])
+        .doc("The class of the greatest weighted sum, and the sums"),
 ];
 
 /// `X * coefficients^T + intercepts`, `[N, targets]`: the coefficients of a target lie side by side. As in ONNX Runtime, X

@@ -8,20 +8,31 @@ use onnxc_ops::strings;
 
 const MAP: &[ItemKind] = &[ItemKind::Map];
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    OpDef { domain: DOMAIN, ..row("ZipMap", 1, &[req("X", "tensor(float)")], &[req("Z", "T").of(&[ItemKind::Records])],
-        &[optional("classlabels_int64s", Ints), optional("classlabels_strings", Strs)], &[("T", &[DType::F32])],
-        ANY, zip_map, "A map from labels to numbers for each row") },
-    OpDef { domain: DOMAIN, ..row("CastMap", 1, &[req("X", "T1").of(MAP)], &[req("Y", "T2")],
-        &[int("max_map", 1), string("map_form", "DENSE"), string("cast_to", "TO_FLOAT")],
-        &[("T1", &[DType::Str, DType::F32]), ("T2", &[DType::Str, DType::F32, DType::I64])], ANY, cast_map,
-        "The values of a map in the order of its keys") },
-    OpDef { domain: DOMAIN, ..row("DictVectorizer", 1, &[req("X", "T1").of(MAP)], &[req("Y", "T2")],
-        &[optional("int64_vocabulary", Ints), optional("string_vocabulary", Strs)],
-        &[("T1", &[DType::Str, DType::I64, DType::F32, DType::F64]),
-          ("T2", &[DType::I64, DType::F32, DType::F64, DType::Str])], ANY, vectorize,
-        "The values of a map in the order of a vocabulary") },
+    op("ZipMap", 1, zip_map)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "tensor(float)")])
+        .outputs(&[req("Z", "T").of(&[ItemKind::Records])])
+        .attributes(&[optional("classlabels_int64s", Ints), optional("classlabels_strings", Strs)])
+        .types(&[("T", &[DType::F32])])
+        .doc("A map from labels to numbers for each row"),
+    op("CastMap", 1, cast_map)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T1").of(MAP)])
+        .outputs(&[req("Y", "T2")])
+        .attributes(&[int("max_map", 1), string("map_form", "DENSE"), string("cast_to", "TO_FLOAT")])
+        .types(&[("T1", &[DType::Str, DType::F32]), ("T2", &[DType::Str, DType::F32, DType::I64])])
+        .doc("The values of a map in the order of its keys"),
+    op("DictVectorizer", 1, vectorize)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T1").of(MAP)])
+        .outputs(&[req("Y", "T2")])
+        .attributes(&[optional("int64_vocabulary", Ints), optional("string_vocabulary", Strs)])
+        .types(&[
+            ("T1", &[DType::Str, DType::I64, DType::F32, DType::F64]),
+            ("T2", &[DType::I64, DType::F32, DType::F64, DType::Str]),
+        ])
+        .doc("The values of a map in the order of a vocabulary"),
 ];
 
 /// The keys that an attribute lists.

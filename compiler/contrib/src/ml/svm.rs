@@ -8,55 +8,43 @@ use onnxc_ir::graph::{Graph, Op, TensorType};
 use onnxc_ops::row::*;
 
 pub const ROWS: &[OpDef] = &[
-    OpDef {
-        domain: DOMAIN,
-        ..row(
-            "SVMRegressor",
-            1,
-            &[req("X", "T")],
-            &[req("Y", "tensor(float)")],
-            &[
-                optional("coefficients", Floats),
-                optional("kernel_params", Floats),
-                string("kernel_type", "LINEAR"),
-                int("n_supports", 0),
-                int("one_class", 0),
-                string("post_transform", "NONE"),
-                optional("rho", Floats),
-                optional("support_vectors", Floats),
-            ],
-            &[("T", NUMBERS)],
-            &["X[_, _] | [_]"],
-            regressor,
-            "A sum of kernels at the support vectors",
-        )
-    },
-    OpDef {
-        domain: DOMAIN,
-        ..row(
-            "SVMClassifier",
-            1,
-            &[req("X", "T1")],
-            &[req("Y", "T2"), req("Z", "tensor(float)")],
-            &[
-                optional("classlabels_ints", Ints),
-                optional("classlabels_strings", Strs),
-                optional("coefficients", Floats),
-                optional("kernel_params", Floats),
-                string("kernel_type", "LINEAR"),
-                string("post_transform", "NONE"),
-                optional("prob_a", Floats),
-                optional("prob_b", Floats),
-                optional("rho", Floats),
-                optional("support_vectors", Floats),
-                optional("vectors_per_class", Ints),
-            ],
-            &[("T1", NUMBERS), ("T2", &[DType::Str, DType::I64])],
-            &["X[_, _] | [_]"],
-            classifier,
-            "The class with most votes of pairs of classes, and scores",
-        )
-    },
+    op("SVMRegressor", 1, regressor)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "tensor(float)")])
+        .attributes(&[
+            optional("coefficients", Floats),
+            optional("kernel_params", Floats),
+            string("kernel_type", "LINEAR"),
+            int("n_supports", 0),
+            int("one_class", 0),
+            string("post_transform", "NONE"),
+            optional("rho", Floats),
+            optional("support_vectors", Floats),
+        ])
+        .types(&[("T", NUMBERS)])
+        .shapes(&["X[_, _] | [_]"])
+        .doc("A sum of kernels at the support vectors"),
+    op("SVMClassifier", 1, classifier)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T1")])
+        .outputs(&[req("Y", "T2"), req("Z", "tensor(float)")])
+        .attributes(&[
+            optional("classlabels_ints", Ints),
+            optional("classlabels_strings", Strs),
+            optional("coefficients", Floats),
+            optional("kernel_params", Floats),
+            string("kernel_type", "LINEAR"),
+            string("post_transform", "NONE"),
+            optional("prob_a", Floats),
+            optional("prob_b", Floats),
+            optional("rho", Floats),
+            optional("support_vectors", Floats),
+            optional("vectors_per_class", Ints),
+        ])
+        .types(&[("T1", NUMBERS), ("T2", &[DType::Str, DType::I64])])
+        .shapes(&["X[_, _] | [_]"])
+        .doc("The class with most votes of pairs of classes, and scores"),
 ];
 
 /// Iterations that the coupling of probabilities takes at most.

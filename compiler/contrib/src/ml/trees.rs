@@ -12,62 +12,108 @@ const X: &[&str] = &["X[_, _]"];
 // Version 5 deprecates both, and says the same of them.
 #[rustfmt::skip]
 const REGRESSOR: OpDef =
-    OpDef { domain: DOMAIN, ..row("TreeEnsembleRegressor", 3, &[req("X", "T")], &[req("Y", "tensor(float)")],
-        &[string("aggregate_function", "SUM"), optional("base_values", Floats), optional("base_values_as_tensor", Tensor),
+    op("TreeEnsembleRegressor", 3, regressor).domain(DOMAIN).inputs(&[req("X", "T")]).outputs(&[req("Y", "tensor(float)")]).attributes(&[string("aggregate_function", "SUM"), optional("base_values", Floats), optional("base_values_as_tensor", Tensor),
           optional("n_targets", Int), optional("nodes_falsenodeids", Ints), optional("nodes_featureids", Ints),
           optional("nodes_hitrates", Floats), optional("nodes_hitrates_as_tensor", Tensor),
           optional("nodes_missing_value_tracks_true", Ints), optional("nodes_modes", Strs), optional("nodes_nodeids", Ints),
           optional("nodes_treeids", Ints), optional("nodes_truenodeids", Ints), optional("nodes_values", Floats),
           optional("nodes_values_as_tensor", Tensor), string("post_transform", "NONE"), optional("target_ids", Ints),
           optional("target_nodeids", Ints), optional("target_treeids", Ints), optional("target_weights", Floats),
-          optional("target_weights_as_tensor", Tensor)],
-        &[("T", NUMBERS)], X, regressor, "The votes of decision trees for each target") };
+          optional("target_weights_as_tensor", Tensor)]).types(&[("T", NUMBERS)]).shapes(X).doc("The votes of decision trees for each target");
 
 #[rustfmt::skip]
 const CLASSIFIER: OpDef =
-    OpDef { domain: DOMAIN, ..row("TreeEnsembleClassifier", 3, &[req("X", "T1")], &[req("Y", "T2"), req("Z", "tensor(float)")],
-        &[optional("base_values", Floats), optional("base_values_as_tensor", Tensor), optional("class_ids", Ints),
+    op("TreeEnsembleClassifier", 3, classifier).domain(DOMAIN).inputs(&[req("X", "T1")]).outputs(&[req("Y", "T2"), req("Z", "tensor(float)")]).attributes(&[optional("base_values", Floats), optional("base_values_as_tensor", Tensor), optional("class_ids", Ints),
           optional("class_nodeids", Ints), optional("class_treeids", Ints), optional("class_weights", Floats),
           optional("class_weights_as_tensor", Tensor), optional("classlabels_int64s", Ints),
           optional("classlabels_strings", Strs), optional("nodes_falsenodeids", Ints), optional("nodes_featureids", Ints),
           optional("nodes_hitrates", Floats), optional("nodes_hitrates_as_tensor", Tensor),
           optional("nodes_missing_value_tracks_true", Ints), optional("nodes_modes", Strs), optional("nodes_nodeids", Ints),
           optional("nodes_treeids", Ints), optional("nodes_truenodeids", Ints), optional("nodes_values", Floats),
-          optional("nodes_values_as_tensor", Tensor), string("post_transform", "NONE")],
-        &[("T1", NUMBERS), ("T2", &[DType::Str, DType::I64])], X, classifier,
-        "The class with most votes of decision trees, and the votes") };
+          optional("nodes_values_as_tensor", Tensor), string("post_transform", "NONE")]).types(&[("T1", NUMBERS), ("T2", &[DType::Str, DType::I64])]).shapes(X).doc("The class with most votes of decision trees, and the votes");
 
-#[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    OpDef { domain: DOMAIN, ..row("TreeEnsembleRegressor", 1, &[req("X", "T")], &[req("Y", "tensor(float)")],
-        &[string("aggregate_function", "SUM"), optional("base_values", Floats), optional("n_targets", Int),
-          optional("nodes_falsenodeids", Ints), optional("nodes_featureids", Ints), optional("nodes_hitrates", Floats),
-          optional("nodes_missing_value_tracks_true", Ints), optional("nodes_modes", Strs), optional("nodes_nodeids", Ints),
-          optional("nodes_treeids", Ints), optional("nodes_truenodeids", Ints), optional("nodes_values", Floats),
-          string("post_transform", "NONE"), optional("target_ids", Ints), optional("target_nodeids", Ints),
-          optional("target_treeids", Ints), optional("target_weights", Floats)],
-        &[("T", NUMBERS)], X, regressor, "The votes of decision trees for each target") },
+    op("TreeEnsembleRegressor", 1, regressor)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "tensor(float)")])
+        .attributes(&[
+            string("aggregate_function", "SUM"),
+            optional("base_values", Floats),
+            optional("n_targets", Int),
+            optional("nodes_falsenodeids", Ints),
+            optional("nodes_featureids", Ints),
+            optional("nodes_hitrates", Floats),
+            optional("nodes_missing_value_tracks_true", Ints),
+            optional("nodes_modes", Strs),
+            optional("nodes_nodeids", Ints),
+            optional("nodes_treeids", Ints),
+            optional("nodes_truenodeids", Ints),
+            optional("nodes_values", Floats),
+            string("post_transform", "NONE"),
+            optional("target_ids", Ints),
+            optional("target_nodeids", Ints),
+            optional("target_treeids", Ints),
+            optional("target_weights", Floats),
+        ])
+        .types(&[("T", NUMBERS)])
+        .shapes(X)
+        .doc("The votes of decision trees for each target"),
     REGRESSOR,
-    OpDef { since: 5, ..REGRESSOR },
-    OpDef { domain: DOMAIN, ..row("TreeEnsembleClassifier", 1, &[req("X", "T1")], &[req("Y", "T2"), req("Z", "tensor(float)")],
-        &[optional("base_values", Floats), optional("class_ids", Ints), optional("class_nodeids", Ints),
-          optional("class_treeids", Ints), optional("class_weights", Floats), optional("classlabels_int64s", Ints),
-          optional("classlabels_strings", Strs), optional("nodes_falsenodeids", Ints), optional("nodes_featureids", Ints),
-          optional("nodes_hitrates", Floats), optional("nodes_missing_value_tracks_true", Ints), optional("nodes_modes", Strs),
-          optional("nodes_nodeids", Ints), optional("nodes_treeids", Ints), optional("nodes_truenodeids", Ints),
-          optional("nodes_values", Floats), string("post_transform", "NONE")],
-        &[("T1", NUMBERS), ("T2", &[DType::Str, DType::I64])], X, classifier,
-        "The class with most votes of decision trees, and the votes") },
+    REGRESSOR.since(5),
+    op("TreeEnsembleClassifier", 1, classifier)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T1")])
+        .outputs(&[req("Y", "T2"), req("Z", "tensor(float)")])
+        .attributes(&[
+            optional("base_values", Floats),
+            optional("class_ids", Ints),
+            optional("class_nodeids", Ints),
+            optional("class_treeids", Ints),
+            optional("class_weights", Floats),
+            optional("classlabels_int64s", Ints),
+            optional("classlabels_strings", Strs),
+            optional("nodes_falsenodeids", Ints),
+            optional("nodes_featureids", Ints),
+            optional("nodes_hitrates", Floats),
+            optional("nodes_missing_value_tracks_true", Ints),
+            optional("nodes_modes", Strs),
+            optional("nodes_nodeids", Ints),
+            optional("nodes_treeids", Ints),
+            optional("nodes_truenodeids", Ints),
+            optional("nodes_values", Floats),
+            string("post_transform", "NONE"),
+        ])
+        .types(&[("T1", NUMBERS), ("T2", &[DType::Str, DType::I64])])
+        .shapes(X)
+        .doc("The class with most votes of decision trees, and the votes"),
     CLASSIFIER,
-    OpDef { since: 5, ..CLASSIFIER },
-    OpDef { domain: DOMAIN, ..row("TreeEnsemble", 5, &[req("X", "T")], &[req("Y", "T")],
-        &[int("aggregate_function", 1), required("leaf_targetids", Ints), required("leaf_weights", Tensor),
-          optional("membership_values", Tensor), optional("n_targets", Int), required("nodes_falseleafs", Ints),
-          required("nodes_falsenodeids", Ints), required("nodes_featureids", Ints), optional("nodes_hitrates", Tensor),
-          optional("nodes_missing_value_tracks_true", Ints), required("nodes_modes", Tensor),
-          required("nodes_splits", Tensor), required("nodes_trueleafs", Ints), required("nodes_truenodeids", Ints),
-          int("post_transform", 0), required("tree_roots", Ints)],
-        &[("T", &[DType::F32, DType::F64, DType::F16])], X, ensemble, "The votes of decision trees for each target") },
+    CLASSIFIER.since(5),
+    op("TreeEnsemble", 5, ensemble)
+        .domain(DOMAIN)
+        .inputs(&[req("X", "T")])
+        .outputs(&[req("Y", "T")])
+        .attributes(&[
+            int("aggregate_function", 1),
+            required("leaf_targetids", Ints),
+            required("leaf_weights", Tensor),
+            optional("membership_values", Tensor),
+            optional("n_targets", Int),
+            required("nodes_falseleafs", Ints),
+            required("nodes_falsenodeids", Ints),
+            required("nodes_featureids", Ints),
+            optional("nodes_hitrates", Tensor),
+            optional("nodes_missing_value_tracks_true", Ints),
+            required("nodes_modes", Tensor),
+            required("nodes_splits", Tensor),
+            required("nodes_trueleafs", Ints),
+            required("nodes_truenodeids", Ints),
+            int("post_transform", 0),
+            required("tree_roots", Ints),
+        ])
+        .types(&[("T", &[DType::F32, DType::F64, DType::F16])])
+        .shapes(X)
+        .doc("The votes of decision trees for each target"),
 ];
 
 /// Floats where the model has them.
