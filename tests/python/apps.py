@@ -23,6 +23,8 @@ import wave
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+# Programs of this folder have names of packages that the applications import.
+sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != Path(__file__).resolve().parent]
 
 PAGE = [
     "The quick brown fox jumps over",

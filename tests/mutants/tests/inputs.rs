@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use onnxc_mutants::imports::modules_of;
 use syn::visit::{self, Visit};
-use syn::{Expr, Lit};
+use syn::{Expr, Lit, Type};
 
 /// Methods of `NodeCx` that take an input's name first.
 const ASKS: &[&str] = &[
@@ -24,13 +24,17 @@ const ASKS: &[&str] = &[
     "sizes_within",
 ];
 
-/// Functions that make a row, with the positions of its inputs and its lowering among the arguments.
-const ROWS: &[(&str, usize, usize)] = &[("row", 2, 7), ("own", 1, 6), ("extension", 1, 5)];
+/// Functions that begin a row, whose last argument is its lowering.
+const ROWS: &[&str] = &["op", "own", "extension", "blocked", "optimizer"];
 
 /// Functions that take names of inputs behind the context.
 const HELPERS: &[&str] = &["both", "size_scalar"];
 
 type Names = BTreeSet<String>;
+
+fn is_row(ty: &Type) -> bool {
+    matches!(ty, Type::Path(ty) if ty.path.segments.last().is_some_and(|part| part.ident == "OpDef"))
+}
 
 fn text(expr: &Expr) -> Option<String> {
     match expr {
@@ -77,8 +81,7 @@ impl<'a> Visit<'a> for Params<'_> {
 #[derive(Default)]
 struct Source {
     constants: BTreeMap<String, Expr>,
-    /// The inputs and the lowering of each row.
-    rows: Vec<(Expr, String)>,
+    rows: Vec<Expr>,
     /// What each function asks for.
     asked: BTreeMap<String, Names>,
     function: String,
@@ -87,6 +90,17 @@ struct Source {
 impl<'a> Visit<'a> for Source {
     fn visit_item_const(&mut self, item: &'a syn::ItemConst) {
         self.constants.insert(item.ident.to_string(), (*item.expr).clone());
+        match (&*item.ty, &*item.expr) {
+            (ty, row) if is_row(ty) => self.rows.push(row.clone()),
+            (Type::Reference(list), Expr::Reference(rows)) => {
+                if let (Type::Slice(list), Expr::Array(rows)) = (&*list.elem, &*rows.expr)
+                    && is_row(&list.elem)
+                {
+                    self.rows.extend(rows.elems.iter().cloned());
+                }
+            }
+            _ => {}
+        }
         visit::visit_item_const(self, item);
     }
 
@@ -108,25 +122,7 @@ impl<'a> Visit<'a> for Source {
             let names = call.args.iter().filter_map(text);
             self.asked.entry(self.function.clone()).or_default().extend(names);
         }
-        if let Some((_, inputs, lower)) = ROWS.iter().find(|(row, ..)| *row == name)
-            && let (Some(inputs), Some(lower)) =
-                (call.args.get(*inputs), call.args.get(*lower).and_then(last))
-        {
-            self.rows.push((inputs.clone(), lower));
-        }
         visit::visit_expr_call(self, call);
-    }
-
-    fn visit_expr_struct(&mut self, row: &'a syn::ExprStruct) {
-        let field = |name: &str| {
-            let is_it =
-                |field: &&syn::FieldValue| matches!(&field.member, syn::Member::Named(own) if own == name);
-            row.fields.iter().find(is_it).map(|field| &field.expr)
-        };
-        if let (Some(inputs), Some(lower)) = (field("inputs"), field("lower").and_then(last)) {
-            self.rows.push((inputs.clone(), lower));
-        }
-        visit::visit_expr_struct(self, row);
     }
 
     fn visit_expr_method_call(&mut self, call: &'a syn::ExprMethodCall) {
@@ -147,6 +143,33 @@ impl Source {
         source
     }
 
+    /// The inputs and the lowering of a row, as far as this file says them: those of its last change.
+    fn row<'e>(&'e self, row: &'e Expr) -> (Option<&'e Expr>, Option<String>) {
+        match row {
+            Expr::MethodCall(call) => {
+                let (inputs, lower) = self.row(&call.receiver);
+                match &*call.method.to_string() {
+                    "inputs" => (call.args.first(), lower),
+                    "lower" => (inputs, call.args.first().and_then(last)),
+                    _ => (inputs, lower),
+                }
+            }
+            Expr::Call(call) if last(&call.func).is_some_and(|name| ROWS.contains(&&*name)) => {
+                (None, call.args.last().and_then(last))
+            }
+            Expr::Path(_) => {
+                last(row).and_then(|name| self.constants.get(&name)).map_or((None, None), |row| self.row(row))
+            }
+            _ => (None, None),
+        }
+    }
+
+    /// The names of the inputs of each row, and its lowering.
+    fn rows(&self) -> Vec<(Names, String)> {
+        let rows = self.rows.iter().map(|row| self.row(row));
+        rows.filter_map(|(inputs, lower)| Some((self.names(inputs?), lower?))).collect()
+    }
+
     fn names(&self, inputs: &Expr) -> Names {
         let mut params = Params { constants: &self.constants, found: Names::new() };
         params.visit_expr(inputs);
@@ -156,11 +179,10 @@ impl Source {
     /// Names that a row does not have, each with the function that asks: a lowering of its own rows, any other function of one row of
     /// the file at least, or of `all` where the file has no rows.
     fn unknown(&self, all: &Names) -> Vec<String> {
-        let rows: Vec<(Names, &String)> =
-            self.rows.iter().map(|(inputs, lower)| (self.names(inputs), lower)).collect();
+        let rows = self.rows();
         let mut found = vec![];
         for (function, asked) in &self.asked {
-            let of_it = || rows.iter().filter(|(names, lower)| *lower == function && !names.is_empty());
+            let of_it = || rows.iter().filter(|(names, lower)| lower == function && !names.is_empty());
             for name in asked {
                 let known = match of_it().count() {
                     0 if rows.is_empty() => all.contains(name),
@@ -188,8 +210,7 @@ fn rows_have_the_inputs_that_their_lowerings_name() {
         .map(|file| (file.clone(), Source::of(&fs::read_to_string(file).unwrap())))
         .collect();
     let of_rows = |(_, source): &(PathBuf, Source)| {
-        let names = source.rows.iter().flat_map(|(inputs, _)| source.names(inputs));
-        names.collect::<Names>()
+        source.rows().into_iter().flat_map(|(names, _)| names).collect::<Names>()
     };
     let all: Names = sources.iter().flat_map(of_rows).collect();
     let count: usize = sources.iter().flat_map(|(_, source)| source.asked.values()).map(Names::len).sum();
@@ -205,10 +226,8 @@ fn rows_have_the_inputs_that_their_lowerings_name() {
 fn a_name_that_one_version_lacks_is_found() {
     let text = r#"
         const X: &[Param] = &[req("x", "T")];
-        const ROWS: &[OpDef] = &[
-            row("Old", 1, X, &[], &[], &[], ANY, lower, "doc"),
-            row("Old", 7, &[req("x", "T"), opt("y", "T")], &[], &[], &[], ANY, lower, "doc"),
-        ];
+        const ROWS: &[OpDef] = &[OLD, OLD.since(7).inputs(&[req("x", "T"), opt("y", "T")])];
+        const OLD: OpDef = op("Old", 1, lower).inputs(X).doc("doc");
         fn lower(cx: &NodeCx) { helper(cx, cx.input("x"), cx.optional("y")) }
         fn helper(cx: &NodeCx, x: Id, y: Id) { cx.optional("y"); cx.input("z"); cx.int("axis") }
     "#;
