@@ -111,7 +111,7 @@ impl<'g> Builder<'g> {
 
     /// A constant.
     pub fn constant(&mut self, tensor: Tensor) -> ValueId {
-        let ty = TensorType::new(tensor.dtype, tensor.shape.iter().map(|&size| Dim::from(size)).collect());
+        let ty = TensorType::new(tensor.dtype, crate::graph::dim::dims(&tensor.shape));
         let known = tensor.known_elements();
         self.graph.values.push(Value {
             name: String::new(),

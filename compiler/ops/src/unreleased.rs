@@ -13,20 +13,119 @@ pub struct Tolerated {
     pub until: u32,
 }
 
-#[rustfmt::skip]
 pub const ROWS: &[Tolerated] = &[
-    before(10, op("Affine", 1, affine).inputs(&[req("X", "T")]).outputs(&[req("Y", "T")]).attributes(&[float("alpha", 1.0), float("beta", 0.0)]).types(&[("T", FLOATS_F16)]).doc("alpha * x + beta")),
-    before(9, op("Constant", 1, super::generate::constant).outputs(&[req("output", "T")]).attributes(&[required("value", Tensor)]).types(&[("T", ALL_BF16)]).doc("A constant")),
-    before(10, op("Crop", 1, crop).inputs(&[req("input", "T")]).outputs(&[req("output", "T")]).attributes(&[optional("border", Ints), optional("scale", Ints)]).types(&[("T", FLOATS_F16)]).shapes(&["input[_, _, _, _]"]).doc("An image without its borders, or of a given size from the left and top border on")),
-    before(10, op("DynamicSlice", 1, slice).inputs(&[req("data", "T"), req("starts", "Tind"), req("ends", "Tind"), opt("axes", "Tind")]).outputs(&[req("output", "T")]).types(&[("T", ALL), ("Tind", INDICES)]).shapes(&["starts[K]", "ends[K]", "axes[K]", "K <= rank(data)"]).doc("A range of each axis")),
-    before(10, op("ImageScaler", 1, image_scaler).inputs(&[req("input", "T")]).outputs(&[req("output", "T")]).attributes(&[optional("bias", Floats), float("scale", 1.0)]).types(&[("T", FLOATS_F16)]).shapes(&["input[_, C, _, _]", "C = len(bias)"]).doc("scale * x + bias per channel")),
-    before(17, op("LayerNormalization", 1, layer_normalization).inputs(&[req("X", "T"), req("Scale", "V"), opt("B", "V")]).outputs(&[req("Y", "V"), opt("Mean", "U"), opt("InvStdDev", "U")]).attributes(&[int("axis", -1), float("epsilon", 1e-05), int("stash_type", 1)]).types(&[("T", FLOATS), ("U", F32_F64), ("V", FLOATS)]).shapes(&["X[..axis, _, ..]", "broadcast(Scale -> X)", "broadcast(B -> X)"]).doc("normalization over the trailing axes")),
-    before(9, op("MeanVarianceNormalization", 1, mean_variance_normalization).inputs(&[req("input", "T")]).outputs(&[req("output", "T")]).attributes(&[int("across_channels", 0), int("normalize_variance", 1)]).types(&[("T", FLOATS_F16)]).shapes(&["input[_, _, ..]"]).doc("(x - mean) / standard deviation")),
-    before(10, op("ParametricSoftplus", 1, parametric_softplus).inputs(&[req("X", "T")]).outputs(&[req("Y", "T")]).attributes(&[optional("alpha", Float), optional("beta", Float)]).types(&[("T", FLOATS_F16)]).doc("alpha * log(1 + exp(beta * x))")),
-    before(10, op("Scale", 1, scale).inputs(&[req("input", "T")]).outputs(&[req("output", "T")]).attributes(&[float("scale", 1.0)]).types(&[("T", FLOATS_F16)]).doc("scale * x")),
-    before(10, op("ScaledTanh", 1, scaled_tanh).inputs(&[req("input", "T")]).outputs(&[req("output", "T")]).attributes(&[optional("alpha", Float), optional("beta", Float)]).types(&[("T", FLOATS_F16)]).doc("alpha * tanh(beta * x)")),
-    before(u32::MAX, op("SimplifiedLayerNormalization", 1, rms_normalization).inputs(&[req("X", "T"), req("scale", "V")]).outputs(&[req("Y", "V"), opt("inv_std_var", "U")]).attributes(&[int("axis", -1), float("epsilon", 1e-05), int("stash_type", 1)]).types(&[("T", FLOATS), ("U", F32_F64), ("V", FLOATS)]).shapes(&["X[..axis, _, ..]", "broadcast(scale -> X)"]).doc("division by the root mean square over the trailing axes")),
-    before(10, op("ThresholdedRelu", 1, thresholded_relu).inputs(&[req("X", "T")]).outputs(&[req("Y", "T")]).attributes(&[float("alpha", 1.0)]).types(&[("T", FLOATS_F16)]).doc("x above alpha, else 0")),
+    before(
+        10,
+        op("Affine", 1, affine)
+            .inputs(&[req("X", "T")])
+            .outputs(&[req("Y", "T")])
+            .attributes(&[float("alpha", 1.0), float("beta", 0.0)])
+            .types(&[("T", FLOATS_F16)])
+            .doc("alpha * x + beta"),
+    ),
+    before(
+        9,
+        op("Constant", 1, super::generate::constant)
+            .outputs(&[req("output", "T")])
+            .attributes(&[required("value", Tensor)])
+            .types(&[("T", ALL_BF16)])
+            .doc("A constant"),
+    ),
+    before(
+        10,
+        op("Crop", 1, crop)
+            .inputs(&[req("input", "T")])
+            .outputs(&[req("output", "T")])
+            .attributes(&[optional("border", Ints), optional("scale", Ints)])
+            .types(&[("T", FLOATS_F16)])
+            .shapes(&["input[_, _, _, _]"])
+            .doc("An image without its borders, or of a given size from the left and top border on"),
+    ),
+    before(
+        10,
+        op("DynamicSlice", 1, slice)
+            .inputs(&[req("data", "T"), req("starts", "Tind"), req("ends", "Tind"), opt("axes", "Tind")])
+            .outputs(&[req("output", "T")])
+            .types(&[("T", ALL), ("Tind", INDICES)])
+            .shapes(&["starts[K]", "ends[K]", "axes[K]", "K <= rank(data)"])
+            .doc("A range of each axis"),
+    ),
+    before(
+        10,
+        op("ImageScaler", 1, image_scaler)
+            .inputs(&[req("input", "T")])
+            .outputs(&[req("output", "T")])
+            .attributes(&[optional("bias", Floats), float("scale", 1.0)])
+            .types(&[("T", FLOATS_F16)])
+            .shapes(&["input[_, C, _, _]", "C = len(bias)"])
+            .doc("scale * x + bias per channel"),
+    ),
+    before(
+        17,
+        op("LayerNormalization", 1, layer_normalization)
+            .inputs(&[req("X", "T"), req("Scale", "V"), opt("B", "V")])
+            .outputs(&[req("Y", "V"), opt("Mean", "U"), opt("InvStdDev", "U")])
+            .attributes(&[int("axis", -1), float("epsilon", 1e-05), int("stash_type", 1)])
+            .types(&[("T", FLOATS), ("U", F32_F64), ("V", FLOATS)])
+            .shapes(&["X[..axis, _, ..]", "broadcast(Scale -> X)", "broadcast(B -> X)"])
+            .doc("normalization over the trailing axes"),
+    ),
+    before(
+        9,
+        op("MeanVarianceNormalization", 1, mean_variance_normalization)
+            .inputs(&[req("input", "T")])
+            .outputs(&[req("output", "T")])
+            .attributes(&[int("across_channels", 0), int("normalize_variance", 1)])
+            .types(&[("T", FLOATS_F16)])
+            .shapes(&["input[_, _, ..]"])
+            .doc("(x - mean) / standard deviation"),
+    ),
+    before(
+        10,
+        op("ParametricSoftplus", 1, parametric_softplus)
+            .inputs(&[req("X", "T")])
+            .outputs(&[req("Y", "T")])
+            .attributes(&[optional("alpha", Float), optional("beta", Float)])
+            .types(&[("T", FLOATS_F16)])
+            .doc("alpha * log(1 + exp(beta * x))"),
+    ),
+    before(
+        10,
+        op("Scale", 1, scale)
+            .inputs(&[req("input", "T")])
+            .outputs(&[req("output", "T")])
+            .attributes(&[float("scale", 1.0)])
+            .types(&[("T", FLOATS_F16)])
+            .doc("scale * x"),
+    ),
+    before(
+        10,
+        op("ScaledTanh", 1, scaled_tanh)
+            .inputs(&[req("input", "T")])
+            .outputs(&[req("output", "T")])
+            .attributes(&[optional("alpha", Float), optional("beta", Float)])
+            .types(&[("T", FLOATS_F16)])
+            .doc("alpha * tanh(beta * x)"),
+    ),
+    before(
+        u32::MAX,
+        op("SimplifiedLayerNormalization", 1, rms_normalization)
+            .inputs(&[req("X", "T"), req("scale", "V")])
+            .outputs(&[req("Y", "V"), opt("inv_std_var", "U")])
+            .attributes(&[int("axis", -1), float("epsilon", 1e-05), int("stash_type", 1)])
+            .types(&[("T", FLOATS), ("U", F32_F64), ("V", FLOATS)])
+            .shapes(&["X[..axis, _, ..]", "broadcast(scale -> X)"])
+            .doc("division by the root mean square over the trailing axes"),
+    ),
+    before(
+        10,
+        op("ThresholdedRelu", 1, thresholded_relu)
+            .inputs(&[req("X", "T")])
+            .outputs(&[req("Y", "T")])
+            .attributes(&[float("alpha", 1.0)])
+            .types(&[("T", FLOATS_F16)])
+            .doc("x above alpha, else 0"),
+    ),
 ];
 
 const fn before(version: u32, row: OpDef) -> Tolerated {

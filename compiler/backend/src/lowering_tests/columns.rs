@@ -70,9 +70,7 @@ fn statistics_of_rows_as_leaf_kernels() {
         check_statistics(&target, &|kernel, buffers, symbols| {
             let code = leaf::compile(kernel, target.wide.unwrap())?
                 .unwrap_or_else(|reason| panic!("{reason}\n{kernel}"));
-            let value = |dim: &Dim| dim.eval(symbols).unwrap();
-            let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (value(lo), value(hi)));
-            let dims: Vec<i64> = (0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect();
+            let (dims, range) = run_sizes(kernel, symbols);
             Ok(emulate(&code, buffers, &dims, range) as u32)
         });
     }

@@ -61,10 +61,7 @@ fn random_graphs_without_elements_as_leaf_kernels() {
         &target,
         &|kernel, buffers, symbols| match leaf::compile(kernel, target.wide.unwrap())? {
             Ok(code) => {
-                let value = |dim: &Dim| dim.eval(&|sym| symbols(sym)).unwrap();
-                let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (value(lo), value(hi)));
-                let dims: Vec<i64> =
-                    (0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect();
+                let (dims, range) = run_sizes(kernel, symbols);
                 Ok(emulate(&code, buffers, &dims, range) as u32)
             }
             Err(_) => loops::interp::run(kernel, buffers, symbols),

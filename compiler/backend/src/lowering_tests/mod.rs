@@ -638,9 +638,7 @@ fn random_graphs_as_vector_functions() {
                 .unwrap();
             let mut expected = buffers.to_vec();
             let code = loops::interp::run(kernel, &mut expected, symbols)?;
-            let value = |dim: &Dim| dim.eval(symbols).unwrap();
-            let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (value(lo), value(hi)));
-            let dims: Vec<i64> = (0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect();
+            let (dims, range) = run_sizes(kernel, symbols);
             let found = onnxc_machine::vector::interp::run(&read, buffers, &dims, range)?;
             assert_eq!(found as u32, code, "{kernel}{text}");
             for ((found, expected), buffer) in buffers.iter().zip(&expected).zip(kernel.buffers.values()) {
@@ -666,11 +664,7 @@ fn check_leaf_kernels(core: &Core, call: LeafCall<'_>) {
     check_random_graphs(core, &|kernel, buffers, symbols| match leaf::compile(kernel, isa)? {
         Ok(code) => {
             taken.set(taken.get() + 1);
-            let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| {
-                let value = |dim: &Dim| dim.eval(&|sym| symbols(sym)).unwrap();
-                (value(lo), value(hi))
-            });
-            let dims: Vec<i64> = (0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect();
+            let (dims, range) = run_sizes(kernel, symbols);
             let mut others = buffers.to_vec();
             let func = vector::lower(kernel, isa).unwrap();
             let expected = onnxc_machine::vector::interp::run(&func, &mut others, &dims, range)?;
@@ -690,6 +684,13 @@ fn check_leaf_kernels(core: &Core, call: LeafCall<'_>) {
     let count: i32 = refused.values().sum();
     println!("{} kernels taken, {count} refused: {refused:?}", taken.get());
     assert!(taken.get() > 500, "{} kernels taken, {count} refused: {refused:?}", taken.get());
+}
+
+/// The values of a kernel's symbols, and the turns of its parallel loop.
+fn run_sizes(kernel: &Kernel, symbols: &dyn Fn(Sym) -> Option<i64>) -> (Vec<i64>, (i64, i64)) {
+    let value = |dim: &Dim| dim.eval(symbols).unwrap();
+    let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (value(lo), value(hi)));
+    ((0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect(), range)
 }
 
 /// Runs code on buffers.

@@ -59,14 +59,6 @@ fn check_sizes(core: &Core, execute: Execute<'_, Kernel>) {
     }
 }
 
-/// The values of a kernel's symbols, and the turns of its parallel loop.
-#[cfg(unix)]
-fn sizes(kernel: &Kernel, symbols: &dyn Fn(Sym) -> Option<i64>) -> (Vec<i64>, (i64, i64)) {
-    let value = |dim: &Dim| dim.eval(&|sym| symbols(sym)).unwrap();
-    let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (value(lo), value(hi)));
-    ((0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect(), range)
-}
-
 #[test]
 fn open_sizes() {
     check_sizes(&fixed_target().core, &loops::interp::run);
@@ -83,7 +75,7 @@ fn check_leaf_sizes(core: &Core, call: LeafCall<'_>) {
             let code = leaf::compile(kernel, core.wide.unwrap()).unwrap();
             code.unwrap_or_else(|why| panic!("{why:?}\n{text}"))
         });
-        let (dims, range) = sizes(kernel, symbols);
+        let (dims, range) = run_sizes(kernel, symbols);
         Ok(call(code, buffers, &dims, range) as u32)
     });
 }
@@ -120,7 +112,7 @@ fn open_sizes_by_cranelift() {
                 testing::compile_elsewhere(kernel);
                 testing::build_at(kernel, None, &target)
             });
-            let (dims, range) = sizes(kernel, symbols);
+            let (dims, range) = run_sizes(kernel, symbols);
             Ok(code.run(buffers, &dims, range) as u32)
         });
     }

@@ -9,21 +9,9 @@ const LABELS: &[DType] = &[DType::Str, DType::I64, DType::F32];
 const LABELS_4: &[DType] = &[DType::Str, DType::I64, DType::F32, DType::I32, DType::I16, DType::F64];
 
 pub const ROWS: &[OpDef] = &[
-    op("LabelEncoder", 1, encode)
-        .domain(DOMAIN)
-        .inputs(&[req("X", "T1")])
-        .outputs(&[req("Y", "T2")])
-        .attributes(&[
-            optional("classes_strings", Strs),
-            int("default_int64", -1),
-            string("default_string", "_Unused"),
-        ])
-        .types(&[("T1", &[DType::Str, DType::I64]), ("T2", &[DType::Str, DType::I64])])
-        .doc("Values by key"),
-    op("LabelEncoder", 2, encode)
-        .domain(DOMAIN)
-        .inputs(&[req("X", "T1")])
-        .outputs(&[req("Y", "T2")])
+    ENCODER,
+    ENCODER
+        .since(2)
         .attributes(&[
             float("default_float", -0.0),
             int("default_int64", -1),
@@ -35,12 +23,9 @@ pub const ROWS: &[OpDef] = &[
             optional("values_int64s", Ints),
             optional("values_strings", Strs),
         ])
-        .types(&[("T1", LABELS), ("T2", LABELS)])
-        .doc("Values by key"),
-    op("LabelEncoder", 4, encode)
-        .domain(DOMAIN)
-        .inputs(&[req("X", "T1")])
-        .outputs(&[req("Y", "T2")])
+        .types(&[("T1", LABELS), ("T2", LABELS)]),
+    ENCODER
+        .since(4)
         .attributes(&[
             float("default_float", -0.0),
             int("default_int64", -1),
@@ -55,9 +40,20 @@ pub const ROWS: &[OpDef] = &[
             optional("values_strings", Strs),
             optional("values_tensor", Tensor),
         ])
-        .types(&[("T1", LABELS_4), ("T2", LABELS_4)])
-        .doc("Values by key"),
+        .types(&[("T1", LABELS_4), ("T2", LABELS_4)]),
 ];
+
+const ENCODER: OpDef = op("LabelEncoder", 1, encode)
+    .domain(DOMAIN)
+    .inputs(&[req("X", "T1")])
+    .outputs(&[req("Y", "T2")])
+    .attributes(&[
+        optional("classes_strings", Strs),
+        int("default_int64", -1),
+        string("default_string", "_Unused"),
+    ])
+    .types(&[("T1", &[DType::Str, DType::I64]), ("T2", &[DType::Str, DType::I64])])
+    .doc("Values by key");
 
 /// The list of numbers that `prefix` and a type name, as a vector.
 fn list(cx: &NodeCx<'_, '_>, prefix: &str) -> Result<Data> {

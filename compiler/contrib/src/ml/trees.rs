@@ -9,86 +9,116 @@ use onnxc_ops::row::*;
 
 const X: &[&str] = &["X[_, _]"];
 
-// Version 5 deprecates both, and says the same of them.
-#[rustfmt::skip]
-const REGRESSOR: OpDef =
-    op("TreeEnsembleRegressor", 3, regressor).domain(DOMAIN).inputs(&[req("X", "T")]).outputs(&[req("Y", "tensor(float)")]).attributes(&[string("aggregate_function", "SUM"), optional("base_values", Floats), optional("base_values_as_tensor", Tensor),
-          optional("n_targets", Int), optional("nodes_falsenodeids", Ints), optional("nodes_featureids", Ints),
-          optional("nodes_hitrates", Floats), optional("nodes_hitrates_as_tensor", Tensor),
-          optional("nodes_missing_value_tracks_true", Ints), optional("nodes_modes", Strs), optional("nodes_nodeids", Ints),
-          optional("nodes_treeids", Ints), optional("nodes_truenodeids", Ints), optional("nodes_values", Floats),
-          optional("nodes_values_as_tensor", Tensor), string("post_transform", "NONE"), optional("target_ids", Ints),
-          optional("target_nodeids", Ints), optional("target_treeids", Ints), optional("target_weights", Floats),
-          optional("target_weights_as_tensor", Tensor)]).types(&[("T", NUMBERS)]).shapes(X).doc("The votes of decision trees for each target");
+const REGRESSOR: OpDef = op("TreeEnsembleRegressor", 1, regressor)
+    .domain(DOMAIN)
+    .inputs(&[req("X", "T")])
+    .outputs(&[req("Y", "tensor(float)")])
+    .attributes(&[
+        string("aggregate_function", "SUM"),
+        optional("base_values", Floats),
+        optional("n_targets", Int),
+        optional("nodes_falsenodeids", Ints),
+        optional("nodes_featureids", Ints),
+        optional("nodes_hitrates", Floats),
+        optional("nodes_missing_value_tracks_true", Ints),
+        optional("nodes_modes", Strs),
+        optional("nodes_nodeids", Ints),
+        optional("nodes_treeids", Ints),
+        optional("nodes_truenodeids", Ints),
+        optional("nodes_values", Floats),
+        string("post_transform", "NONE"),
+        optional("target_ids", Ints),
+        optional("target_nodeids", Ints),
+        optional("target_treeids", Ints),
+        optional("target_weights", Floats),
+    ])
+    .types(&[("T", NUMBERS)])
+    .shapes(X)
+    .doc("The votes of decision trees for each target");
 
-#[rustfmt::skip]
-const CLASSIFIER: OpDef =
-    op("TreeEnsembleClassifier", 3, classifier).domain(DOMAIN).inputs(&[req("X", "T1")]).outputs(&[req("Y", "T2"), req("Z", "tensor(float)")]).attributes(&[optional("base_values", Floats), optional("base_values_as_tensor", Tensor), optional("class_ids", Ints),
-          optional("class_nodeids", Ints), optional("class_treeids", Ints), optional("class_weights", Floats),
-          optional("class_weights_as_tensor", Tensor), optional("classlabels_int64s", Ints),
-          optional("classlabels_strings", Strs), optional("nodes_falsenodeids", Ints), optional("nodes_featureids", Ints),
-          optional("nodes_hitrates", Floats), optional("nodes_hitrates_as_tensor", Tensor),
-          optional("nodes_missing_value_tracks_true", Ints), optional("nodes_modes", Strs), optional("nodes_nodeids", Ints),
-          optional("nodes_treeids", Ints), optional("nodes_truenodeids", Ints), optional("nodes_values", Floats),
-          optional("nodes_values_as_tensor", Tensor), string("post_transform", "NONE")]).types(&[("T1", NUMBERS), ("T2", &[DType::Str, DType::I64])]).shapes(X).doc("The class with most votes of decision trees, and the votes");
+const REGRESSOR_3: OpDef = REGRESSOR.since(3).attributes(&[
+    string("aggregate_function", "SUM"),
+    optional("base_values", Floats),
+    optional("base_values_as_tensor", Tensor),
+    optional("n_targets", Int),
+    optional("nodes_falsenodeids", Ints),
+    optional("nodes_featureids", Ints),
+    optional("nodes_hitrates", Floats),
+    optional("nodes_hitrates_as_tensor", Tensor),
+    optional("nodes_missing_value_tracks_true", Ints),
+    optional("nodes_modes", Strs),
+    optional("nodes_nodeids", Ints),
+    optional("nodes_treeids", Ints),
+    optional("nodes_truenodeids", Ints),
+    optional("nodes_values", Floats),
+    optional("nodes_values_as_tensor", Tensor),
+    string("post_transform", "NONE"),
+    optional("target_ids", Ints),
+    optional("target_nodeids", Ints),
+    optional("target_treeids", Ints),
+    optional("target_weights", Floats),
+    optional("target_weights_as_tensor", Tensor),
+]);
+
+const CLASSIFIER: OpDef = op("TreeEnsembleClassifier", 1, classifier)
+    .domain(DOMAIN)
+    .inputs(&[req("X", "T1")])
+    .outputs(&[req("Y", "T2"), req("Z", "tensor(float)")])
+    .attributes(&[
+        optional("base_values", Floats),
+        optional("class_ids", Ints),
+        optional("class_nodeids", Ints),
+        optional("class_treeids", Ints),
+        optional("class_weights", Floats),
+        optional("classlabels_int64s", Ints),
+        optional("classlabels_strings", Strs),
+        optional("nodes_falsenodeids", Ints),
+        optional("nodes_featureids", Ints),
+        optional("nodes_hitrates", Floats),
+        optional("nodes_missing_value_tracks_true", Ints),
+        optional("nodes_modes", Strs),
+        optional("nodes_nodeids", Ints),
+        optional("nodes_treeids", Ints),
+        optional("nodes_truenodeids", Ints),
+        optional("nodes_values", Floats),
+        string("post_transform", "NONE"),
+    ])
+    .types(&[("T1", NUMBERS), ("T2", &[DType::Str, DType::I64])])
+    .shapes(X)
+    .doc("The class with most votes of decision trees, and the votes");
+
+const CLASSIFIER_3: OpDef = CLASSIFIER.since(3).attributes(&[
+    optional("base_values", Floats),
+    optional("base_values_as_tensor", Tensor),
+    optional("class_ids", Ints),
+    optional("class_nodeids", Ints),
+    optional("class_treeids", Ints),
+    optional("class_weights", Floats),
+    optional("class_weights_as_tensor", Tensor),
+    optional("classlabels_int64s", Ints),
+    optional("classlabels_strings", Strs),
+    optional("nodes_falsenodeids", Ints),
+    optional("nodes_featureids", Ints),
+    optional("nodes_hitrates", Floats),
+    optional("nodes_hitrates_as_tensor", Tensor),
+    optional("nodes_missing_value_tracks_true", Ints),
+    optional("nodes_modes", Strs),
+    optional("nodes_nodeids", Ints),
+    optional("nodes_treeids", Ints),
+    optional("nodes_truenodeids", Ints),
+    optional("nodes_values", Floats),
+    optional("nodes_values_as_tensor", Tensor),
+    string("post_transform", "NONE"),
+]);
 
 pub const ROWS: &[OpDef] = &[
-    op("TreeEnsembleRegressor", 1, regressor)
-        .domain(DOMAIN)
-        .inputs(&[req("X", "T")])
-        .outputs(&[req("Y", "tensor(float)")])
-        .attributes(&[
-            string("aggregate_function", "SUM"),
-            optional("base_values", Floats),
-            optional("n_targets", Int),
-            optional("nodes_falsenodeids", Ints),
-            optional("nodes_featureids", Ints),
-            optional("nodes_hitrates", Floats),
-            optional("nodes_missing_value_tracks_true", Ints),
-            optional("nodes_modes", Strs),
-            optional("nodes_nodeids", Ints),
-            optional("nodes_treeids", Ints),
-            optional("nodes_truenodeids", Ints),
-            optional("nodes_values", Floats),
-            string("post_transform", "NONE"),
-            optional("target_ids", Ints),
-            optional("target_nodeids", Ints),
-            optional("target_treeids", Ints),
-            optional("target_weights", Floats),
-        ])
-        .types(&[("T", NUMBERS)])
-        .shapes(X)
-        .doc("The votes of decision trees for each target"),
     REGRESSOR,
-    REGRESSOR.since(5),
-    op("TreeEnsembleClassifier", 1, classifier)
-        .domain(DOMAIN)
-        .inputs(&[req("X", "T1")])
-        .outputs(&[req("Y", "T2"), req("Z", "tensor(float)")])
-        .attributes(&[
-            optional("base_values", Floats),
-            optional("class_ids", Ints),
-            optional("class_nodeids", Ints),
-            optional("class_treeids", Ints),
-            optional("class_weights", Floats),
-            optional("classlabels_int64s", Ints),
-            optional("classlabels_strings", Strs),
-            optional("nodes_falsenodeids", Ints),
-            optional("nodes_featureids", Ints),
-            optional("nodes_hitrates", Floats),
-            optional("nodes_missing_value_tracks_true", Ints),
-            optional("nodes_modes", Strs),
-            optional("nodes_nodeids", Ints),
-            optional("nodes_treeids", Ints),
-            optional("nodes_truenodeids", Ints),
-            optional("nodes_values", Floats),
-            string("post_transform", "NONE"),
-        ])
-        .types(&[("T1", NUMBERS), ("T2", &[DType::Str, DType::I64])])
-        .shapes(X)
-        .doc("The class with most votes of decision trees, and the votes"),
+    // Version 5 deprecates it and the classifier, and says the same as version 3.
+    REGRESSOR_3,
+    REGRESSOR_3.since(5),
     CLASSIFIER,
-    CLASSIFIER.since(5),
+    CLASSIFIER_3,
+    CLASSIFIER_3.since(5),
     op("TreeEnsemble", 5, ensemble)
         .domain(DOMAIN)
         .inputs(&[req("X", "T")])

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::tiles;
 use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::panels::{dims, sizes};
+use crate::graph::dim::{dims, sizes};
 use crate::graph::{DType, PanelLayout, PanelPlaces, Tensor};
 
 /// Bytes of a tensor; an error when they exceed what can be addressed.

@@ -10,7 +10,8 @@ use super::lane::Lane;
 use super::movement::{View, Walk, merge_axes, strides, zeroed};
 use super::scalar::Work;
 use crate::error::{Error, Result, Stage};
-use crate::graph::panels::{dims, rows_of};
+use crate::graph::dim::dims;
+use crate::graph::panels::rows_of;
 use crate::graph::{DType, Dim, PAIR_DEPTH, PanelPlaces, RhsLayout, Tensor};
 use crate::scalar::ReduceFn;
 

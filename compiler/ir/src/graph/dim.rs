@@ -805,6 +805,16 @@ pub fn volume(shape: &[Dim]) -> Option<i64> {
     shape.iter().try_fold(1i64, |product, dim| product.checked_mul(dim.as_const()?))
 }
 
+/// Known sizes as dims.
+pub fn dims(shape: &[usize]) -> Vec<Dim> {
+    shape.iter().map(|&size| Dim::from(size)).collect()
+}
+
+/// Dims as sizes, if all are known.
+pub fn sizes(shape: &[Dim]) -> Option<Vec<usize>> {
+    shape.iter().map(|dim| dim.as_const().and_then(|size| usize::try_from(size).ok())).collect()
+}
+
 /// Row-major strides of a shape, in elements.
 pub fn row_major_strides(shape: &[Dim]) -> Vec<Dim> {
     let mut strides = vec![Dim::ONE; shape.len()];

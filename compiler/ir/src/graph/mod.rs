@@ -149,7 +149,7 @@ impl TensorType {
 
     /// The shape, when no dim is symbolic.
     pub fn static_shape(&self) -> Option<Vec<usize>> {
-        self.shape.iter().map(|dim| dim.as_const().and_then(|value| usize::try_from(value).ok())).collect()
+        dim::sizes(&self.shape)
     }
 }
 

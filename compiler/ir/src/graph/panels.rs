@@ -11,7 +11,7 @@
 //! Element `(k, n)` is in panel `n / nr`, in row `k / depth` of it, at `n % nr * depth + k % depth`: the steps of a column lie side by
 //! side. What the last panel has beyond `n` columns is padding, which is zero in what [`Op::Pack`](super::Op::Pack) makes.
 
-use crate::graph::dim::volume;
+use crate::graph::dim::{dims, volume};
 use crate::graph::{DOT_DEPTH, Dim, RhsLayout};
 
 /// A right-hand side in panels.
@@ -260,16 +260,6 @@ pub fn fills_rows(steps: &Dim, depth: usize) -> bool {
     steps.exact_div(&Dim::from(depth)).is_some()
 }
 
-/// Known sizes as dims.
-pub fn dims(shape: &[usize]) -> Vec<Dim> {
-    shape.iter().map(|&size| Dim::from(size)).collect()
-}
-
-/// Dims as sizes, if all are known.
-pub fn sizes(shape: &[Dim]) -> Option<Vec<usize>> {
-    shape.iter().map(|dim| dim.as_const().and_then(|size| usize::try_from(size).ok())).collect()
-}
-
 /// Steps that a last inner axis lacks to fill rows of `depth`.
 pub fn missing_steps(last: &Dim, depth: usize) -> Option<Dim> {
     let depth = Dim::from(depth);
@@ -349,6 +339,7 @@ impl PanelPlaces {
 mod tests {
     use super::*;
     use crate::graph::PAIR_DEPTH;
+    use crate::graph::dim::sizes;
 
     /// Layouts of these columns, in panels of `nr`.
     fn layouts(nr: usize, n: usize) -> Vec<RhsLayout> {

@@ -371,7 +371,7 @@ impl Parser<'_> {
         let is_type = matches!(self.lexer.token(), Token::Word(word) if DType::from_name(word).is_some());
         let value = if is_type {
             let tensor = self.tensor()?;
-            let shape = tensor.shape.iter().map(|&size| Dim::from(size)).collect();
+            let shape = super::dim::dims(&tensor.shape);
             Value {
                 name,
                 ty: TensorType::new(tensor.dtype, shape),
@@ -381,7 +381,7 @@ impl Parser<'_> {
         } else if self.lexer.eat_keyword("apart")? {
             let number = self.index()? as u32;
             let tensor = self.tensor()?;
-            let shape = tensor.shape.iter().map(|&size| Dim::from(size)).collect();
+            let shape = super::dim::dims(&tensor.shape);
             let ty = TensorType::new(tensor.dtype, shape);
             let def = Def::Const(Constant::Apart(Weight::new(number, tensor)));
             Value { name, ty, known: self.known(None)?, def }

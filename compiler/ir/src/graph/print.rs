@@ -9,8 +9,8 @@ use std::fmt::{self, Write};
 use crate::graph::data::Says;
 use crate::graph::parse::operation::attributes;
 use crate::graph::{
-    AnyRank, Assumption, Constant, DType, Def, Dim, Graph, Growth, Node, Op, Panels, Rank, Requirement,
-    Tensor, TensorType, Value, ValueId,
+    AnyRank, Assumption, Constant, DType, Def, Graph, Growth, Node, Op, Panels, Rank, Requirement, Tensor,
+    TensorType, Value, ValueId,
 };
 
 /// What code that is made of a graph depends on: its text without names of values and nodes, and without the data of weights that
@@ -318,7 +318,7 @@ impl Printer<'_> {
     }
 
     fn tensor(&mut self, tensor: &Tensor) -> fmt::Result {
-        let shape = tensor.shape.iter().map(|&size| Dim::from(size)).collect();
+        let shape = super::dim::dims(&tensor.shape);
         write!(self.out, "{} ", TensorType::new(tensor.dtype, shape))?;
         if tensor.dtype == DType::Str {
             let texts: Vec<String> =

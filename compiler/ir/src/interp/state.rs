@@ -5,7 +5,7 @@ use super::Symbols;
 use crate::error::Result;
 use crate::eval::movement;
 use crate::eval::run::usage;
-use crate::graph::panels::{dims, sizes};
+use crate::graph::dim::{dims, sizes};
 use crate::graph::{Dim, Graph, Growth, PanelLayout, Tensor};
 
 fn growths(graph: &Graph) -> impl Iterator<Item = (usize, &Growth)> {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use onnxc_ir::error::{Error, Kind, Result, Stage};
-use onnxc_ir::graph::panels::dims;
+use onnxc_ir::graph::dim::dims;
 use onnxc_ir::graph::{DType, PanelLayout, PanelPlaces, Tensor};
 
 /// Elements along a growing axis for which such callers make room beyond what a run leaves: strides are others than if there
