@@ -1,6 +1,6 @@
 """Compares the verdicts of the clause table (tests/tests/clauses.rs) with those of onnx.checker.
 
-    ONNXC_CLAUSES_DUMP=DIR cargo test -p onnxc-tests --test clauses
+    ONNXC_CLAUSES_DUMP=DIR cargo test -p onnxc-tests --test suite clauses::
     python tests/python/clauses.py DIR
 
 Prints how many models both accept and both reject, how many one alone rejects, and each of the latter. What onnxc warns of counts as

@@ -189,7 +189,7 @@ impl Table {
              that passes: of the pinned release, of release 1.22, and a drawn model (`seed/number` of `differential`). Of \
              operators on strings, sequences and optionals, of random numbers, and of the other domains, every version, \
              and where no official test has it one of ours, as `proof_tests.txt` names it. \
-             `UPDATE_EXPECT=1 cargo test -p onnxc-tests --test proof` writes this page.\n\n\
+             `UPDATE_EXPECT=1 cargo test -p onnxc-tests --test suite proof::` writes this page.\n\n\
              - Operator versions: {} of {} have a proof.\n- Pairs of operator version and type: {proven} of {} have \
              one.\n",
             versions(&Row::proven),

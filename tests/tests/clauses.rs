@@ -4,25 +4,15 @@
 //! With ONNXC_CLAUSES_DUMP set to a folder, the models are written there for `tests/python/clauses.py`, which compares the
 //! verdicts with those of onnx.checker.
 
-#[path = "clauses/bodies.rs"]
 mod bodies;
-#[path = "clauses/functions.rs"]
 mod functions;
-#[path = "clauses/graphs.rs"]
 mod graphs;
-#[path = "clauses/models.rs"]
 mod models;
-#[path = "clauses/nodes.rs"]
 mod nodes;
-#[path = "clauses/operators.rs"]
 mod operators;
-#[path = "clauses/tensors.rs"]
 mod tensors;
-#[path = "clauses/text.rs"]
-mod text;
-#[path = "clauses/training.rs"]
+pub(crate) mod text;
 mod training;
-#[path = "clauses/types.rs"]
 mod types;
 
 use std::collections::{BTreeMap, BTreeSet};

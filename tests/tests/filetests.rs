@@ -1,10 +1,8 @@
 //! File tests: text in, text out. See `filetests/README.md` for the format.
 //!
-//! `UPDATE_EXPECT=1 cargo test -p onnxc-tests --test filetests` writes what the compiler gives into the files.
+//! `UPDATE_EXPECT=1 cargo test -p onnxc-tests --test suite filetests::` writes what the compiler gives into the files.
 
-#[path = "filetests/host_programs.rs"]
 mod host_programs;
-#[path = "filetests/models.rs"]
 mod models;
 
 use std::cell::RefCell;

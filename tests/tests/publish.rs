@@ -1,5 +1,5 @@
 //! The crates as they are published, outside of this repository: packaged, unpacked, and used by the package of the book's guide
-//! for Rust. It compiles all dependencies anew, which takes minutes: `cargo test -p onnxc-tests --test publish -- --ignored`.
+//! for Rust. It compiles all dependencies anew, which takes minutes: `cargo test -p onnxc-tests --test suite publish:: -- --ignored`.
 
 use std::fs;
 use std::path::Path;

@@ -1,13 +1,9 @@
 //! Models that several ranks run together: objects of all ranks on threads of one process, against the object of one; and what happens
 //! when a rank is missing, lags, fails or runs another model.
 
-#[path = "ranks/bytes.rs"]
 mod bytes;
-#[path = "ranks/faults.rs"]
 mod faults;
-#[path = "ranks/rules.rs"]
 mod rules;
-#[path = "ranks/training.rs"]
 mod training;
 
 use std::time::{Duration, Instant};
@@ -440,7 +436,7 @@ fn what_goes_wrong_is_a_status_on_all_ranks() {
     // Another model of the same ranks.
     let mut other = gathered(2);
     other.graph.as_mut().unwrap().initializer[0] = build::f32_tensor("w", &[4, 6], numbers(24, 8));
-    let other = [crate::load(compile(&other, &Choice::default(), Some(0)).unwrap()), load(1)];
+    let other = [self::load(compile(&other, &Choice::default(), Some(0)).unwrap()), load(1)];
     let differ = on_all(&World::new(2, HANG), 2, |rank, c| run(&other[rank], 1, Some(c)));
     for (status, text) in &differ {
         assert_eq!(*status, Status::OTHER_MODEL);

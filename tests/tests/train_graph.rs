@@ -1,11 +1,6 @@
 //! `onnxc train-graph`: models that it writes learn as references do, with each loss and optimizer; which tensors learn; factors beside
 //! frozen weights; messages about misuse; files.
 
-#[path = "training_info/program.rs"]
-mod program;
-#[path = "clauses/text.rs"]
-mod text;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -20,8 +15,10 @@ use onnxc_machine::target::Target;
 use onnxc_proto::tensor_proto::DataType;
 use onnxc_proto::{ModelProto, StringStringEntryProto, TensorProto, build};
 use onnxc_tests::onnx_env;
-use program::{State, entry, own, values};
 use prost::Message;
+
+use crate::clauses::text;
+use crate::training_info::program::{State, entry, own, values};
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
 

@@ -1,12 +1,8 @@
 //! `training_info`, compiled: each rule of the specification on a model of its own, what a step leaves in the state, checkpoints, misuse of
 //! the further entry points; and all of that on drawn networks.
 
-#[path = "training_info/drawn.rs"]
 mod drawn;
-#[path = "training_info/program.rs"]
-mod program;
-#[path = "clauses/text.rs"]
-mod text;
+pub(crate) mod program;
 
 use std::path::Path;
 use std::process::Command;
@@ -22,8 +18,10 @@ use onnxc_proto::tensor_proto::DataType;
 use onnxc_proto::{GraphProto, ModelProto, StringStringEntryProto, TensorProto, TrainingInfoProto, build};
 use onnxc_runtime_support::{Options as RunOptions, Status};
 use onnxc_tests::abi::check;
-use program::{Program, State, entry, own, values};
 use prost::Message;
+
+use self::program::{Program, State, entry, own, values};
+use crate::clauses::text;
 
 fn options(training: bool, opt_level: u8) -> Options {
     Options {

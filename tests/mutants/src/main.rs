@@ -97,25 +97,19 @@ impl Row {
     }
 }
 
+/// The tests in a file of a crate of the compiler.
 const fn file(name: &'static str, package: &'static str, folder: &'static str) -> Row {
     Row { name, package, tests: Tests::File(name), folder, prefix: "", together: 1 }
+}
+
+/// Tests of whole programs: those of a module, or those whose names begin so.
+const fn module(name: &'static str, prefix: &'static str) -> Row {
+    Row { name, package: "onnxc-tests", tests: Tests::File("suite"), folder: "tests", prefix, together: 1 }
 }
 
 /// The tests of a library.
 const fn unit(name: &'static str, package: &'static str, folder: &'static str) -> Row {
     Row { name, package, tests: Tests::Library, folder, prefix: "", together: 1 }
-}
-
-/// Short differential runs, each a suite of its own: what draws models takes longer than other tests.
-const fn drawn(name: &'static str, prefix: &'static str) -> Row {
-    Row {
-        name,
-        package: "onnxc-tests",
-        tests: Tests::File("differential"),
-        folder: "tests",
-        prefix,
-        together: 1,
-    }
 }
 
 /// Official tests that are run one way.
@@ -139,23 +133,24 @@ const SUITES: &[Row] = &[
     unit("onnxc", "onnxc", "compiler"),
     file("control", "onnxc-loops", "compiler/loops"),
     file("programs", "onnxc-loops", "compiler/loops"),
-    file("filetests", "onnxc-tests", "tests"),
+    module("filetests", "filetests::"),
     official("official", "host/"),
     official("symbolic", "symbolic/"),
     official("narrow", "narrow/"),
     official("least", "least/"),
     file("cli", "onnxc", "compiler"),
-    file("c_abi", "onnxc-tests", "tests"),
-    file("abi", "onnxc-tests", "tests"),
-    file("state", "onnxc-tests", "tests"),
-    file("values", "onnxc-tests", "tests"),
-    file("training", "onnxc-tests", "tests"),
-    file("host", "onnxc-tests", "tests"),
-    file("runtime", "onnxc-tests", "tests"),
-    file("agreements", "onnxc-tests", "tests"),
-    file("generation", "onnxc-tests", "tests"),
-    drawn("microsoft", "drawn_models_of_microsoft"),
-    drawn("differential", "drawn_models_agree"),
+    module("c_abi", "c_abi::"),
+    module("abi", "abi::"),
+    module("state", "state::"),
+    module("values", "values::"),
+    module("training", "training::"),
+    module("host", "host::"),
+    module("runtime", "runtime::"),
+    module("agreements", "agreements::"),
+    module("generation", "generation::"),
+    // Short differential runs, each a suite of its own: what draws models takes longer than other tests.
+    module("microsoft", "differential::drawn_models_of_microsoft"),
+    module("differential", "differential::drawn_models_agree"),
 ];
 
 #[derive(Parser)]

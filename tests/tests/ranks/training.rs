@@ -1,10 +1,5 @@
 //! Steps of training on several ranks, each with its part of the batch: the same losses and parameters as one rank with all of it.
 
-#[path = "../training_info/program.rs"]
-mod program;
-#[path = "../clauses/text.rs"]
-mod text;
-
 use std::path::Path;
 
 use onnxc::cli::session::Loaded;
@@ -17,7 +12,9 @@ use onnxc_proto::ModelProto;
 use onnxc_runtime_support::Status;
 use onnxc_runtime_support::ranks::{Communicator, World};
 use onnxc_tests::measure::HANG;
-use program::{Program, State, entry, own, values};
+
+use crate::clauses::text;
+use crate::training_info::program::{Program, State, entry, own, values};
 use prost::Message;
 
 use super::{exchanges, load, numbers, on_all};

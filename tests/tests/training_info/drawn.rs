@@ -20,7 +20,7 @@ use onnxc_tests::derivatives::networks::{self, LAYERS};
 use prost::Message;
 use rayon::prelude::*;
 
-use crate::program::{Program, State, entry, own, values};
+use super::program::{Program, State, entry, own, values};
 
 /// The seed of all networks.
 const SEED: u64 = 7;
