@@ -117,15 +117,6 @@ impl Nest {
         found.into_iter().filter(splits).min().map(|steps| steps as usize)
     }
 
-    /// Swaps axes `at` and `at + 1`, where no element or register is reached in another order by that.
-    pub fn reorder(&mut self, at: usize) -> Option<()> {
-        let (outer, inner) = (self.axes.get(at)?, self.axes.get(at + 1)?);
-        let free = |axis: &Axis| matches!(axis.kind, LoopKind::Serial | LoopKind::Unrolled);
-        // The outermost loop alone may be parallel, and vectors are the innermost.
-        let fits = free(outer) && free(inner) && keeps_order(&self.body, outer, inner);
-        fits.then(|| self.axes.swap(at, at + 1))
-    }
-
     /// Has an axis of constant extent written out when code is generated.
     pub fn unroll(&mut self, at: usize) -> Option<()> {
         let axis = self.axes.get_mut(at)?;
@@ -324,83 +315,6 @@ fn divisions(index: &Index, var: Var, found: &mut Vec<i64>) {
             None => divisions(x, var, found),
         }
     }
-}
-
-/// One element or register that a body reaches.
-#[derive(PartialEq)]
-enum Cell<'a> {
-    Buffer(Buf, &'a Index),
-    Register(Local, &'a [Index]),
-}
-
-/// Whether two loops around `body` can swap: wherever two iterations reach one cell and one of them writes it, the one
-/// that comes first still does. Cells of one buffer or local must be reached at one index, affine in the two
-/// variables, that either moves with at most one of them or takes every value once.
-fn keeps_order(body: &[Stmt], outer: &Axis, inner: &Axis) -> bool {
-    let (mut reads, mut writes, mut plain) = (Vec::new(), Vec::new(), true);
-    for stmt in body {
-        match stmt {
-            Stmt::Let { .. } | Stmt::Prefetch { .. } => {}
-            Stmt::Store { buf, index, .. } => writes.push(Cell::Buffer(*buf, index)),
-            Stmt::Set { local, at, .. } | Stmt::Accumulate { local, at, .. } => {
-                writes.push(Cell::Register(*local, at));
-            }
-            // A failure may leave out what comes after it.
-            Stmt::For { .. } | Stmt::If { .. } | Stmt::Check { .. } | Stmt::Tile(_) => plain = false,
-        }
-    }
-    let mut loads = Vec::new();
-    visit::exprs(body, &mut |expr| {
-        plain &= expr.reads().is_none_or(|reads| !reads.is_word);
-        if matches!(expr, Expr::Load { .. } | Expr::Get { .. }) {
-            loads.push(expr.clone());
-        }
-    });
-    reads.extend(loads.iter().filter_map(|expr| match expr {
-        Expr::Load { buf, index } => Some(Cell::Buffer(*buf, index)),
-        Expr::Get { local, at } => Some(Cell::Register(*local, at)),
-        _ => None,
-    }));
-    let same_array = |a: &Cell, b: &Cell| match (a, b) {
-        (Cell::Buffer(a, _), Cell::Buffer(b, _)) => a == b,
-        (Cell::Register(a, _), Cell::Register(b, _)) => a == b,
-        _ => false,
-    };
-    let mut bound = Vec::new();
-    collect_bound(body, &mut bound);
-    let fixed = |index: &Index| {
-        !visit::any_term(index, &|term| matches!(term, Term::Var(var) if bound.contains(var)))
-    };
-    plain
-        && writes.iter().all(|write| {
-            let alike = reads.iter().chain(&writes).all(|other| !same_array(write, other) || write == other);
-            let indices: &[Index] = match write {
-                Cell::Buffer(_, index) => std::slice::from_ref(*index),
-                Cell::Register(_, at) => at,
-            };
-            alike && indices.iter().all(fixed) && orderly(indices, outer, inner)
-        })
-}
-
-/// Whether an element's index says which of two iterations that reach it comes first, in both orders of the loops.
-fn orderly(indices: &[Index], outer: &Axis, inner: &Axis) -> bool {
-    let (mut by_outer, mut by_inner) = (false, false);
-    for index in indices {
-        let (Some(a), Some(b)) = (index.coefficient(outer.var), index.coefficient(inner.var)) else {
-            return false;
-        };
-        let covers = |large: &Dim, small: &Dim, extent: &Dim| {
-            let low = |dim: Dim| dim.bounds().0;
-            low(small.clone()).is_some_and(|value| value > 0)
-                && low(large.clone() - small.clone() * extent.clone()).is_some_and(|value| value >= 0)
-        };
-        if covers(&a, &b, &inner.extent) || covers(&b, &a, &outer.extent) {
-            return true;
-        }
-        by_outer |= a != Dim::ZERO && b == Dim::ZERO;
-        by_inner |= b != Dim::ZERO && a == Dim::ZERO;
-    }
-    by_outer || by_inner
 }
 
 /// Moves what does not depend on the loop variable `var` out of a loop body: whole lets and checks, and the largest

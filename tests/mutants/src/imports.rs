@@ -39,7 +39,8 @@ pub fn modules_of(folder: &Path) -> Vec<PathBuf> {
     all.into_iter().filter(|(module, _)| is_read(module)).map(|(_, file)| file).collect()
 }
 
-fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+/// Whether an item is compiled for tests alone, or for a feature that tests ask for.
+pub fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
             && matches!(&attribute.meta, syn::Meta::List(list) if list.tokens.to_string().split(|c: char| !c.is_alphanumeric())

@@ -164,24 +164,6 @@ impl Builder<'_> {
         dims.iter().enumerate().map(|(at, dim)| name(at, dim)).collect()
     }
 
-    /// An element of an integer tensor as an i64 scalar.
-    pub fn element_scalar(&mut self, value: ValueId, at: usize) -> Result<ValueId> {
-        let (value, _) = self.integer_elements(value)?;
-        match self.element(value, at) {
-            Element::Known(dim) => match dim.as_const() {
-                Some(number) => Ok(self.constant(Tensor::scalar(number))),
-                None => self.dim_scalar(&dim),
-            },
-            Element::Data(source, element) => {
-                let one = match self.rank(source) {
-                    0 => return Ok(source),
-                    _ => self.slice_axis(source, 0, Dim::from(element), Dim::ONE)?,
-                };
-                self.reshape(one, vec![])
-            }
-        }
-    }
-
     /// i64 scalars as sizes; see [`Builder::sizes`].
     pub fn scalar_sizes(
         &mut self,

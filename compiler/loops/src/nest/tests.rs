@@ -51,31 +51,6 @@ fn split_takes_divisors_only() {
 }
 
 #[test]
-fn reorder_keeps_the_order_of_writes() {
-    for stmt in [
-        "      b1[i0*12 + i1] = b0[i1*8 + i0]\n",
-        "      b1[i1*8 + i0] = (b1[i1*8 + i0] * b0[i0])\n",
-        // Every element is written once per outer step, the last step last.
-        "      b1[i1] = b0[i0*12 + i1]\n",
-        "      b1[i0] = (b1[i0] + b0[i0*12 + i1])\n",
-    ] {
-        assert_eq!(agrees(&two(stmt), |_, nest| nest.reorder(0)), Some(true), "{stmt}");
-    }
-    for stmt in [
-        "      b1[i0 + i1] = b0[i0*12 + i1]\n",
-        "      b1[0] = b0[i0*12 + i1]\n",
-        "      b1[i0*12 + i1] = b1[i1]\n",
-        "      b1[floordiv(i0*12 + i1, 2)] = b0[i0*12 + i1]\n",
-        "      fail 1 unless (b0[i0] < 2:f32)\n      b1[i0*12 + i1] = b0[i0]\n",
-        "      let i2 : i64 = cast(b0[i1], i64)\n      b1[i0*12 + i1 + i2] = b0[i0]\n",
-    ] {
-        assert_eq!(agrees(&two(stmt), |_, nest| nest.reorder(0)), None, "{stmt}");
-    }
-    let sum = format!("  r0[0] = 0:f32\n{}", two("      r0[0] += b0[i0*12 + i1]\n"));
-    assert_eq!(agrees(&sum, |_, nest| nest.reorder(0)), None);
-}
-
-#[test]
 fn unroll_takes_constant_extents() {
     let body = two("      b1[i0*12 + i1] = neg(b0[i1])\n");
     assert_eq!(agrees(&body, |_, nest| nest.unroll(1)), Some(true));

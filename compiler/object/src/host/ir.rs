@@ -576,10 +576,6 @@ impl Program {
         false
     }
 
-    pub fn function_named(&self, name: &str) -> Option<FuncId> {
-        self.functions.iter().find(|(_, function)| function.name == name).map(|(id, _)| id)
-    }
-
     /// The function of this kind; those that there is one of.
     pub fn function_of(&self, kind: FunctionKind) -> Option<FuncId> {
         self.functions.iter().find(|(_, function)| function.kind == kind).map(|(id, _)| id)
