@@ -38,7 +38,7 @@ const CRATES: &[&str] = &[
 /// Folders beneath `compiler` that mutants are drawn from; `infer` is a file as well.
 const FOLDERS: &[&str] = &[
     "ir/src/graph",
-    "ir/src/infer",
+    "ir/src/primitives/infer",
     "machine/src/vector",
     "tuning/src",
     "schedule/src",
