@@ -8,7 +8,7 @@ use crate::build::Builder;
 use crate::error::Kind;
 use crate::graph::axes::Source;
 use crate::graph::tensor::Element;
-use crate::graph::{RhsLayout, Sym, Symbol, Value};
+use crate::graph::{MapFn, RhsLayout, Sym, Symbol, Value};
 use crate::interp::{run, run_with};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
