@@ -307,7 +307,7 @@ pub enum Expense {
     Test,
     /// So much that no kernel repeats it unless it must.
     Search,
-    /// It is no expression.
+    /// A kernel of its own, or the host program, which nothing repeats.
     Kernel,
 }
 
