@@ -1,9 +1,9 @@
 //! Type inference of the primitives: result types from operand types, and the elements of small integer
 //! tensors as symbolic dims ("known values"), so that exported shape arithmetic disappears.
 //!
-//! This is the only place that states a primitive's shape rule in code, a family in each file. `primitives.rs` lists them, with what each
-//! needs of sizes that only show at run time, so that no lowering can make it read or write what is not there. Operator rows need no rule of
-//! their own: their lowering emits primitives, and each is inferred as it is emitted.
+//! This is the only place that states a primitive's shape rule in code, a family in each file. `primitives.rs` lists them, and what
+//! each needs of sizes that only show at run time, so that no lowering can make it read or write what is not there. Operator rows
+//! need no rule of their own: their lowering emits primitives, and each is inferred as it is emitted.
 
 pub(super) mod contract;
 pub(super) mod control;
