@@ -35,10 +35,10 @@ const CRATES: &[&str] = &[
     "ir", "machine", "tuning", "schedule", "passes", "loops", "ops", "contrib", "import", "backend", "object",
 ];
 
-/// Folders beneath `compiler` that mutants are drawn from; `infer` is a file as well.
+/// Folders beneath `compiler` that mutants are drawn from; `primitives` is a file as well.
 const FOLDERS: &[&str] = &[
     "ir/src/graph",
-    "ir/src/primitives/infer",
+    "ir/src/primitives",
     "machine/src/vector",
     "tuning/src",
     "schedule/src",
