@@ -9,7 +9,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::error::{Error, Result, Stage};
-use crate::eval;
 use crate::graph::call::Function;
 use crate::graph::claim::{Operand, Stated, V, printable};
 use crate::graph::data::Says;
@@ -19,7 +18,8 @@ use crate::graph::{
     Sym, Symbol, Tensor, TensorType, Value, ValueId, Weight,
 };
 use crate::graph::{DType, Input};
-use crate::infer::{Inferred, infer, infer_known};
+use crate::primitives::eval;
+use crate::primitives::infer::{Inferred, infer, infer_known};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 /// Results of at most this many elements are computed while building; larger ones are deferred constants.

@@ -1,10 +1,10 @@
 //! The interpreter: runs whole graphs, as callers know their inputs and outputs. It binds symbols from the inputs' shapes, converts
-//! what is packed at the borders, and has [`eval`](crate::eval) evaluate node after node.
+//! what is packed at the borders, and has [`eval`](crate::primitives::eval) evaluate node after node.
 
 mod ranks;
 mod state;
 
-pub use crate::eval::{
+pub use crate::primitives::eval::{
     Budget, Symbols, call, call_external, cast, constant, erf, eval, eval_named, invoke, run_bodies,
     run_nodes, side_by_side, work,
 };
@@ -12,10 +12,10 @@ pub use ranks::run_ranks;
 
 use crate::borders;
 use crate::error::{Error, Result, Stage};
-use crate::eval::run::{check_assumptions, describe, run_graph, usage};
-use crate::eval::type_of;
 use crate::graph::exchange::{Alone, Ranks};
 use crate::graph::{Dim, Graph, NodeId, Tensor, TensorType, seed_value, strings};
+use crate::primitives::eval::run::{check_assumptions, describe, run_graph, usage};
+use crate::primitives::eval::type_of;
 
 /// Runs a graph on concrete inputs (one per graph input, defaults filled in by the caller); gives its outputs.
 pub fn run(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {

@@ -4,12 +4,13 @@ pub mod borders;
 pub mod build;
 pub mod digest;
 pub mod error;
-pub mod eval;
 pub mod graph;
-pub mod infer;
 pub mod interp;
+mod primitives;
 pub mod rules;
 pub mod scalar;
 pub mod verify;
 pub mod winograd;
 pub mod words;
+
+pub use primitives::{eval, infer};

@@ -32,7 +32,7 @@ use crate::error::{Error, Stage};
 use crate::graph::{
     AnyRank, Constant, DType, Def, Dim, Graph, MAX_NESTING, NodeId, Op, Sym, Tensor, TensorType, ValueId,
 };
-use crate::infer::infer;
+use crate::primitives::infer::infer;
 
 /// Checks all rules; gives every violation.
 pub fn verify(graph: &Graph) -> std::result::Result<(), Vec<Error>> {

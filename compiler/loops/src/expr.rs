@@ -180,7 +180,13 @@ impl Expr {
             Expr::Fma { .. } => Some(MapFn::MulAdd),
             Expr::Cast { to, saturate, .. } => Some(MapFn::Cast { to: *to, saturate: *saturate }),
             Expr::Bitcast { to, .. } => Some(MapFn::Bitcast { to: *to }),
-            _ => None,
+            Expr::Const { .. }
+            | Expr::Index(_)
+            | Expr::Var(_)
+            | Expr::Load { .. }
+            | Expr::Word { .. }
+            | Expr::Quad { .. }
+            | Expr::Get { .. } => None,
         }
     }
 
@@ -213,7 +219,18 @@ impl Expr {
         match self {
             Expr::Load { buf, index } => Some(Reads { buf: *buf, index, is_word: false }),
             Expr::Word { buf, index } => Some(Reads { buf: *buf, index, is_word: true }),
-            _ => None,
+            Expr::Const { .. }
+            | Expr::Index(_)
+            | Expr::Var(_)
+            | Expr::Quad { .. }
+            | Expr::Get { .. }
+            | Expr::Unary { .. }
+            | Expr::Binary { .. }
+            | Expr::Fma { .. }
+            | Expr::Compare { .. }
+            | Expr::Select { .. }
+            | Expr::Cast { .. }
+            | Expr::Bitcast { .. } => None,
         }
     }
 
@@ -238,7 +255,17 @@ impl Expr {
                 }
                 _ => Err(format!("four bytes of {operands:?} in {self}")),
             },
-            _ => Err(format!("{self} is not a value of operands")),
+            Expr::Const { .. }
+            | Expr::Index(_)
+            | Expr::Var(_)
+            | Expr::Get { .. }
+            | Expr::Unary { .. }
+            | Expr::Binary { .. }
+            | Expr::Fma { .. }
+            | Expr::Compare { .. }
+            | Expr::Select { .. }
+            | Expr::Cast { .. }
+            | Expr::Bitcast { .. } => Err(format!("{self} is not a value of operands")),
         }
     }
 }

@@ -235,7 +235,13 @@ impl NestRun<'_> {
                 Ok(self.locals[*local][at])
             }
             // All operands are evaluated, also both sides of a choice, as in machine code: none may load what does not exist.
-            _ => {
+            Expr::Unary { .. }
+            | Expr::Binary { .. }
+            | Expr::Fma { .. }
+            | Expr::Compare { .. }
+            | Expr::Select { .. }
+            | Expr::Cast { .. }
+            | Expr::Bitcast { .. } => {
                 let Some(function) = expr.function() else { return fail(format!("no value of {expr}")) };
                 let operands = expr.operands().into_iter();
                 let values = operands.map(|operand| self.eval(operand)).collect::<Result<Vec<_>>>()?;

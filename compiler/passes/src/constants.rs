@@ -16,7 +16,7 @@ use crate::dce::sweep;
 use crate::rewrite::{replace_operands, replace_results};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::facts::Picks;
+use onnxc_ir::graph::op::Picks;
 use onnxc_ir::graph::{Constant, Def, Dim, Graph, Node, NodeId, Op, OriginId, TensorType, ValueId, Weight};
 use onnxc_ir::interp::{self, Budget};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::{Options, dce};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::facts::Readings;
+use onnxc_ir::graph::op::Readings;
 use onnxc_ir::graph::{Constant, DType, Def, Graph, Input, MapFn, NodeId, Op, OriginId, Value, ValueId};
 
 /// All but conversions of bytes to more bits: as long as these stand beside the products that read them, `integers` sees that

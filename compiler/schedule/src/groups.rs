@@ -13,7 +13,7 @@ use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 use crate::grouper::{Grouper, Grouping, Unit};
 use crate::{Group, GroupKind, Options, chain, scratch, updates};
 use onnxc_ir::error::{Error, Result, Stage};
-use onnxc_ir::graph::facts::{KernelForm, Need};
+use onnxc_ir::graph::op::{KernelForm, Need};
 use onnxc_ir::graph::view::compose;
 use onnxc_ir::graph::{Dim, Graph, NodeId, Op, ValueId};
 

@@ -15,7 +15,7 @@ use cranelift_entity::SecondaryMap;
 use crate::GroupKind;
 use crate::estimate;
 use crate::grouper::{Grouper, MAX_INPUTS, MAX_NODES, UnitId, is_expensive};
-use onnxc_ir::graph::facts::{KernelForm, Readings};
+use onnxc_ir::graph::op::{Expense, KernelForm, Readings};
 use onnxc_ir::graph::{Dim, NodeId, Op, ValueId};
 
 /// The expression of a value down to buffers, were everything between inlined.
@@ -138,19 +138,17 @@ impl Grouper<'_> {
                 tree.expensive |= trees[input].expensive;
                 tree.leaf_bytes = tree.leaf_bytes.saturating_add(trees[input].leaf_bytes);
             }
-            match self.op(node) {
+            match self.op(node).expense() {
                 _ if self.forced[out] || self.unit_of[node].is_some() => tree = leaf(out),
-                Op::Map(function) => {
+                Expense::Function(function) => {
                     tree.ops = tree.ops.saturating_add(1);
-                    tree.expensive |= is_expensive(*function);
+                    tree.expensive |= is_expensive(function);
                 }
-                Op::Pad { .. } => tree.ops = tree.ops.saturating_add(1),
-                op if op.is_view() => tree.leaf_bytes = tree.leaf_bytes.min(leaf(out).leaf_bytes),
-                Op::Gather { .. } | Op::GatherElements { .. } | Op::GatherNd { .. } | Op::Concat { .. } => {
-                    tree.expensive = true;
-                }
-                Op::Iota { .. } | Op::DimValues { .. } => {}
-                _ => tree = leaf(out),
+                Expense::Test => tree.ops = tree.ops.saturating_add(1),
+                Expense::View => tree.leaf_bytes = tree.leaf_bytes.min(leaf(out).leaf_bytes),
+                Expense::Search => tree.expensive = true,
+                Expense::None => {}
+                Expense::Kernel => tree = leaf(out),
             }
             trees[out] = tree;
             for &other in &self.graph.nodes[node].outputs[1..] {

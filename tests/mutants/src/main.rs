@@ -35,10 +35,10 @@ const CRATES: &[&str] = &[
     "ir", "machine", "tuning", "schedule", "passes", "loops", "ops", "contrib", "import", "backend", "object",
 ];
 
-/// Folders beneath `compiler` that mutants are drawn from; `infer` is a file as well.
+/// Folders beneath `compiler` that mutants are drawn from; `primitives` is a file as well.
 const FOLDERS: &[&str] = &[
     "ir/src/graph",
-    "ir/src/infer",
+    "ir/src/primitives",
     "machine/src/vector",
     "tuning/src",
     "schedule/src",
@@ -102,7 +102,7 @@ const fn file(name: &'static str, package: &'static str, folder: &'static str) -
     Row { name, package, tests: Tests::File(name), folder, prefix: "", together: 1 }
 }
 
-/// Tests of whole programs: those of a module, or those whose names begin so.
+/// Tests of whole programs, by their module or by how their names begin.
 const fn module(name: &'static str, prefix: &'static str) -> Row {
     Row { name, package: "onnxc-tests", tests: Tests::File("suite"), folder: "tests", prefix, together: 1 }
 }

@@ -15,7 +15,6 @@ pub mod dim;
 pub mod dtype;
 pub mod exchange;
 pub mod external;
-pub mod facts;
 mod format;
 pub mod op;
 mod order;

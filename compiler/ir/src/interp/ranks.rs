@@ -7,9 +7,9 @@ use onnxc_runtime_support::ranks::{Communicator, World, status};
 
 use super::run_as;
 use crate::error::{Error, Kind, Result, Stage};
-use crate::eval::movement;
 use crate::graph::exchange::{Ranks, reduction};
 use crate::graph::{Exchange, Graph, Tensor, Transfer};
+use crate::primitives::eval::movement;
 
 /// Stack of a rank's thread, bytes.
 const STACK: usize = 16 << 20;

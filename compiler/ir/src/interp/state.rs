@@ -3,10 +3,10 @@
 
 use super::Symbols;
 use crate::error::Result;
-use crate::eval::movement;
-use crate::eval::run::usage;
 use crate::graph::dim::{dims, sizes};
 use crate::graph::{Dim, Graph, Growth, PanelLayout, Tensor};
+use crate::primitives::eval::movement;
+use crate::primitives::eval::run::usage;
 
 fn growths(graph: &Graph) -> impl Iterator<Item = (usize, &Growth)> {
     graph.states.iter().enumerate().filter_map(|(at, state)| Some((at, state.growth.as_ref()?)))

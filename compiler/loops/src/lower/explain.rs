@@ -12,7 +12,7 @@ use super::picks::{self, Range};
 use crate::{Access, Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::claim::{V, printable};
-use onnxc_ir::graph::facts::Picks;
+use onnxc_ir::graph::op::Picks;
 use onnxc_ir::graph::{DType, Dim, Graph, NodeId, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn};
 use onnxc_machine::target::Core;

@@ -1,12 +1,11 @@
 //! Values as expressions of the index at which they are read.
 
-use crate::lower::codes::Codes;
 use crate::lower::{Lowering, Override, clamped, internal};
 use crate::{Expr, Index, Stmt};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::axes::Source;
 use onnxc_ir::graph::dim::row_major_strides;
-use onnxc_ir::graph::{DType, Dim, MapFn, Node, Op, TensorType, ValueId};
+use onnxc_ir::graph::{DType, Dim, MapFn, Node, TensorType, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn};
 
 /// Run-time checks of a kernel: the code that a failed [`Stmt::Check`] returns.
@@ -56,80 +55,9 @@ impl Lowering<'_> {
         Some(Expr::Const { dtype: tensor.dtype, bits: u64::from_le_bytes(bits) })
     }
 
-    fn compute(&mut self, value: ValueId, index: &[Index]) -> Result<Expr> {
-        let Some(node) = self.graph.producer(value) else {
-            return internal(format!("{value} is read but neither computed nor passed in"));
-        };
-        let node = &self.graph.nodes[node];
-        let source = |at: usize| node.inputs[at];
-        match &node.op {
-            Op::Map(function) => {
-                let mut arguments = Vec::with_capacity(node.inputs.len());
-                for (operand, &input) in node.inputs.iter().enumerate() {
-                    let at = self.index_into(node, operand, index, vec![])?;
-                    arguments.push(self.expr_at(input, &at)?);
-                }
-                Ok(apply(*function, arguments))
-            }
-            Op::Dequantize { .. } => {
-                let [lead @ .., step, column] = index else { return internal("a dequantized scalar") };
-                match Codes::new(self.graph, node, lead, column) {
-                    Some(codes) => self.dequantized(&codes, step),
-                    None => internal(format!("{value} dequantizes nothing")),
-                }
-            }
-            Op::Reshape { .. } => {
-                let from = self.graph.ty(source(0)).shape.clone();
-                let to = self.graph.ty(value).shape.clone();
-                let at = self.reshape_index(&from, &to, index);
-                self.expr_at(source(0), &at)
-            }
-            Op::Transpose { .. }
-            | Op::Expand { .. }
-            | Op::Slice { .. }
-            | Op::Window { .. }
-            | Op::ImplicitPad { .. } => {
-                let at = self.index_into(node, 0, index, vec![])?;
-                self.expr_at(source(0), &at)
-            }
-            Op::Pad { lo, hi } => {
-                let at = self.index_into(node, 0, index, vec![])?;
-                self.padded([source(0), source(1)], [lo, hi], &at)
-            }
-            Op::Iota { axis, .. } => Ok(Expr::Index(index[*axis].clone())),
-            Op::DimValues { dims } => Ok(pick(dims, &index[0])),
-            Op::Gather { axis } | Op::GatherElements { axis } => {
-                let extent = self.graph.ty(source(0)).shape[*axis].clone();
-                let place = self.index_into(node, 1, index, vec![])?;
-                let pick = self.picked(source(1), &place, &extent)?;
-                let at = self.index_into(node, 0, index, vec![pick])?;
-                self.expr_at(source(0), &at)
-            }
-            Op::GatherNd { batch } => {
-                let picks = self.graph.ty(source(1)).shape.clone();
-                let Some(depth) = picks.last().and_then(Dim::as_const) else {
-                    return internal("gather_nd with a symbolic index depth");
-                };
-                let lead = picks.len() - 1;
-                let mut picked = Vec::with_capacity(depth as usize);
-                for axis in 0..depth as usize {
-                    let mut place = index[..lead].to_vec();
-                    place.push(Index::int(axis as i64));
-                    let pick = self.expr_at(source(1), &place)?;
-                    let extent = self.graph.ty(source(0)).shape[batch + axis].clone();
-                    picked.push(self.checked_index(pick, &extent));
-                }
-                let at = self.index_into(node, 0, index, picked)?;
-                self.expr_at(source(0), &at)
-            }
-            Op::Concat { axis } => self.concatenated(&node.inputs, *axis, index),
-            other => internal(format!("{} cannot be an expression ({value})", other.name())),
-        }
-    }
-
     /// The index into an operand for the element of the result at `index`; `picks` are those that another operand gives, in order. Where
     /// only the run shows whether an axis has size 1 and is read at 0, its index is scaled by `min(size - 1, 1)`.
-    fn index_into(
+    pub(super) fn index_into(
         &self,
         node: &Node,
         operand: usize,
@@ -259,7 +187,12 @@ impl Lowering<'_> {
 
     /// The element of `x` at `shifted`, or the fill where that is outside. The first element of `x` along the axis is read as well then:
     /// there must be one.
-    fn padded(&mut self, [x, fill]: [ValueId; 2], [lo, hi]: [&[Dim]; 2], shifted: &[Index]) -> Result<Expr> {
+    pub(super) fn padded(
+        &mut self,
+        [x, fill]: [ValueId; 2],
+        [lo, hi]: [&[Dim]; 2],
+        shifted: &[Index],
+    ) -> Result<Expr> {
         let shape = self.graph.ty(x).shape.clone();
         let mut condition: Option<Expr> = None;
         let is_inside = |cx: &Self, axis: usize| {
@@ -296,7 +229,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn concatenated(&mut self, inputs: &[ValueId], axis: usize, index: &[Index]) -> Result<Expr> {
+    pub(super) fn concatenated(&mut self, inputs: &[ValueId], axis: usize, index: &[Index]) -> Result<Expr> {
         let mut start = Dim::ZERO;
         let mut result: Option<Expr> = None;
         for &input in inputs {

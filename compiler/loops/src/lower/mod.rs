@@ -13,6 +13,7 @@ mod expr;
 mod leaves;
 mod map;
 mod picks;
+mod primitives;
 mod radix;
 mod reduce;
 mod rows;

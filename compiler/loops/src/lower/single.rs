@@ -2,7 +2,7 @@
 
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::dim::volume;
-use onnxc_ir::graph::{DType, Dim, Op, PanelLayout, ValueId};
+use onnxc_ir::graph::{DType, Dim, PanelLayout, ValueId};
 
 use crate::lower::reduce::identity;
 use crate::lower::{Lowering, internal};
@@ -22,36 +22,6 @@ struct Padding<'a> {
 }
 
 impl Lowering<'_> {
-    pub(super) fn single(&mut self) -> Result<()> {
-        let node = &self.graph.nodes[self.group.anchor];
-        let (inputs, out) = (node.inputs.clone(), node.outputs[0]);
-        match &node.op {
-            Op::Concat { axis } => self.concat(&inputs, *axis, out)?,
-            Op::WinogradInput { tile } => self.winograd_input(inputs[0], *tile, out)?,
-            Op::Pad { lo, .. } => self.pad(inputs[0], inputs[1], lo, out)?,
-            Op::Pack { batch, k, nr } => self.pack(inputs[0], *batch, *k, *nr, out)?,
-            Op::ArgReduce { max, axis, last } => self.arg_reduce(inputs[0], *max, *axis, *last, out)?,
-            Op::Sort { axis, descending, take } => {
-                let results = [out, node.outputs[1]];
-                self.sort(inputs[0], results, *axis, *descending, take)?;
-            }
-            Op::Append { axis, at, panel: None } => self.append(inputs[1], *axis, at, out)?,
-            Op::Append { axis, at, panel: Some(panel) } => {
-                self.append_to_panels(inputs[1], (*axis, at), *panel, out)?;
-            }
-            Op::Suppress { take } => self.suppress(&inputs, take, out)?,
-            Op::Leaves(trees) => self.leaves(trees, &inputs, out)?,
-            Op::Cumulate { op, axis, exclusive, reverse } => {
-                self.cumulate(inputs[0], *op, *axis, *exclusive, *reverse, out)?;
-            }
-            Op::ScatterElements { axis, combine } => self.scatter_elements(&inputs, *axis, *combine, out)?,
-            Op::ScatterNd { combine } => self.scatter_nd(&inputs, *combine, out)?,
-            other => return internal(format!("{} has no kernel of its own", other.name())),
-        }
-        self.finish();
-        Ok(())
-    }
-
     /// `out[shift + i..] = element(i..)` over `shape`, innermost axis in vectors. The first axes, whose index is `lead`
     /// (of `out`), have loops already.
     fn copy_nest(
@@ -123,7 +93,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn concat(&mut self, inputs: &[ValueId], axis: usize, out: ValueId) -> Result<()> {
+    pub(super) fn concat(&mut self, inputs: &[ValueId], axis: usize, out: ValueId) -> Result<()> {
         let extent = self.graph.ty(out).shape[axis].clone();
         self.leading_loop(out, &mut |cx, lead| {
             let mut shift = vec![Dim::ZERO; cx.graph.ty(out).rank()];
@@ -140,7 +110,7 @@ impl Lowering<'_> {
     }
 
     /// What is before and behind stays as it is.
-    fn append(&mut self, new: ValueId, axis: usize, at: &Dim, out: ValueId) -> Result<()> {
+    pub(super) fn append(&mut self, new: ValueId, axis: usize, at: &Dim, out: ValueId) -> Result<()> {
         let shape = self.graph.ty(new).shape.clone();
         let mut shift = vec![Dim::ZERO; shape.len()];
         shift[axis] = at.clone();
@@ -148,7 +118,7 @@ impl Lowering<'_> {
     }
 
     /// As [`Lowering::append`], element by element: those of a panel lie beside each other, with any other axes outside.
-    fn append_to_panels(
+    pub(super) fn append_to_panels(
         &mut self,
         new: ValueId,
         (axis, at): (usize, &Dim),
@@ -175,7 +145,7 @@ impl Lowering<'_> {
     }
 
     /// Border and inside are written by loops of their own.
-    fn pad(&mut self, x: ValueId, fill: ValueId, lo: &[Dim], out: ValueId) -> Result<()> {
+    pub(super) fn pad(&mut self, x: ValueId, fill: ValueId, lo: &[Dim], out: ValueId) -> Result<()> {
         self.leading_loop(out, &mut |cx, lead| cx.pad_axis(&Padding { x, fill, lo, out, lead: &lead }, 0))
     }
 
@@ -198,7 +168,7 @@ impl Lowering<'_> {
     }
 
     /// Column panels of a right-hand side: the last panel's missing columns are zero.
-    fn pack(&mut self, x: ValueId, batch: usize, k: usize, nr: usize, out: ValueId) -> Result<()> {
+    pub(super) fn pack(&mut self, x: ValueId, batch: usize, k: usize, nr: usize, out: ValueId) -> Result<()> {
         let shape = self.graph.ty(x).shape.clone();
         let Some(layout) = PanelLayout::of_plain(&shape, batch, batch + k, nr) else {
             return internal("a right-hand side without columns");
@@ -248,7 +218,14 @@ impl Lowering<'_> {
         })
     }
 
-    fn arg_reduce(&mut self, x: ValueId, max: bool, axis: usize, last: bool, out: ValueId) -> Result<()> {
+    pub(super) fn arg_reduce(
+        &mut self,
+        x: ValueId,
+        max: bool,
+        axis: usize,
+        last: bool,
+        out: ValueId,
+    ) -> Result<()> {
         let kept = self.graph.ty(out).shape.clone();
         let extent = self.graph.ty(x).shape[axis].clone();
         let dtype = self.graph.ty(x).dtype;
@@ -280,7 +257,7 @@ impl Lowering<'_> {
         })
     }
 
-    fn cumulate(
+    pub(super) fn cumulate(
         &mut self,
         x: ValueId,
         op: ReduceFn,
@@ -332,7 +309,7 @@ impl Lowering<'_> {
         self.store(out, at, value);
     }
 
-    fn scatter_elements(
+    pub(super) fn scatter_elements(
         &mut self,
         inputs: &[ValueId],
         axis: usize,
@@ -355,7 +332,12 @@ impl Lowering<'_> {
         })
     }
 
-    fn scatter_nd(&mut self, inputs: &[ValueId], combine: Option<BinaryFn>, out: ValueId) -> Result<()> {
+    pub(super) fn scatter_nd(
+        &mut self,
+        inputs: &[ValueId],
+        combine: Option<BinaryFn>,
+        out: ValueId,
+    ) -> Result<()> {
         let [data, indices, updates] = inputs else { return internal("a scatter takes three operands") };
         let shape = self.graph.ty(*data).shape.clone();
         let origin = vec![Dim::ZERO; shape.len()];

@@ -615,6 +615,7 @@ fn binary(op: Binary, a: u64, b: u64, width: usize) -> u64 {
                 Binary::Minimum if a < b => a,
                 Binary::Maximum if a > b => a,
                 Binary::Rem => a % b,
+                // The second operand, where the first is not chosen.
                 _ => b,
             })
         }};
@@ -652,8 +653,18 @@ fn binary(op: Binary, a: u64, b: u64, width: usize) -> u64 {
         Binary::ShrBy if b < 8 * width as u64 => a >> b,
         Binary::ShlBy | Binary::ShrBy => 0,
         Binary::ShrArithBy => (x >> b.min(8 * width as u64 - 1)) as u64,
-        _ if width == 8 => float!(f64::from_bits(a), f64::from_bits(b), f64::to_bits),
-        _ => float!(single(a), single(b), of_single),
+        Binary::Add
+        | Binary::Sub
+        | Binary::Mul
+        | Binary::Div
+        | Binary::Min
+        | Binary::Max
+        | Binary::Minimum
+        | Binary::Maximum
+        | Binary::Rem => match width {
+            8 => float!(f64::from_bits(a), f64::from_bits(b), f64::to_bits),
+            _ => float!(single(a), single(b), of_single),
+        },
     }
 }
 
@@ -688,8 +699,10 @@ fn unary(op: Unary, a: u64, width: usize) -> u64 {
             let half = |shift: u32| u64::from(((a >> shift) as i16 >> count.min(15)) as u16);
             half(0) | half(16) << 16
         }
-        _ if width == 8 => float!(f64::from_bits(a), f64::to_bits),
-        _ => float!(single(a), of_single),
+        Unary::Sqrt | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest => match width {
+            8 => float!(f64::from_bits(a), f64::to_bits),
+            _ => float!(single(a), of_single),
+        },
     }
 }
 

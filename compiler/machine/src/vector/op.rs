@@ -1,5 +1,7 @@
-//! What each operation of the vector IR is: its meaning, its operands, its lanes and how it is written. A new one is
-//! defined here; then each machine answers for it (`isa`), the interpreter runs it, and machines that have it emit it.
+//! What each operation of the vector IR is: its meaning, its operands, its lanes, how it is written, and which machines have it. A new
+//! one is defined here; then the interpreter runs it, and machines that have it emit it.
+
+use crate::vector::isa::{Encoding, Isa};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Class {
@@ -448,8 +450,6 @@ macro_rules! without_lanes {
     };
 }
 
-pub(super) use {integers, without_lanes};
-
 impl Op {
     /// How many lanes it works on, where it works on vectors.
     pub fn lanes(self) -> Option<Lanes> {
@@ -613,6 +613,241 @@ impl Op {
             one.number == number.is_some() && (one.op)(lanes, number.unwrap_or_default()) == self
         };
         SPELLINGS.iter().find(is)
+    }
+}
+
+// A machine answers for each operation: a new one does not compile until it is in the list of each machine or in one of these.
+
+/// What all machines have at each width that their registers hold.
+macro_rules! everywhere {
+    () => {
+        Op::Splat(..)
+            | Op::Load(_)
+            | Op::Broadcast(_)
+            | Op::Store(_)
+            | Op::Blend(_)
+            | Op::SplatLane(_)
+            | Op::Compare(..)
+            | Op::Mask(..)
+            | Op::MaskNot(_)
+            | Op::MaskBits(_)
+            | Op::MaskOf(_)
+            | Op::Binary(Binary::Add | Binary::Sub | Binary::Mul | Binary::Div, _)
+            | Op::Binary(Binary::Min | Binary::Max, _)
+            | Op::Binary(Binary::And | Binary::Or | Binary::Xor, _)
+            | Op::Binary(Binary::IntAdd | Binary::IntSub, _)
+            | Op::Unary(Unary::Sqrt | Unary::Shl(_) | Unary::Shr(_), _)
+    };
+}
+
+/// What has lanes: the machines answer for it.
+macro_rules! with_lanes {
+    () => {
+        Op::Binary(..)
+            | Op::Unary(..)
+            | Op::Ramp(..)
+            | Op::LoadSmall(..)
+            | Op::LoadHalves(..)
+            | Op::InsertQuarter(..)
+            | Op::Interleave(_)
+            | Op::Unpack(_)
+            | Op::Pack(..)
+            | Op::PackBf16(_)
+            | Op::Quantize(..)
+            | Op::Saturate(..)
+            | Op::QuantizePair(..)
+            | Op::Fma(_)
+            | Op::FmaNeg(_)
+            | Op::MulAdd(_)
+            | Op::FmaLane(..)
+            | Op::Dot(..)
+            | Op::AddDotPairs(_)
+            | Op::DotBf16(_)
+            | Op::DotLane(..)
+            | Op::MulAddHalves(..)
+            | Op::MulHalves(..)
+            | Op::Permute(_)
+            | Op::SwapBytes(_)
+            | Op::UpperHalf(_)
+            | Op::Insert(..)
+            | Op::Convert(..)
+            | Op::FromGeneral(_)
+            | Op::ToGeneral(_)
+            | Op::MaskWiden(_)
+            | Op::MaskNarrow(_)
+            | Op::Splat(..)
+            | Op::Load(_)
+            | Op::Broadcast(_)
+            | Op::Store(_)
+            | Op::Blend(_)
+            | Op::SplatLane(_)
+            | Op::Compare(..)
+            | Op::Mask(..)
+            | Op::MaskNot(_)
+            | Op::MaskBits(_)
+            | Op::MaskOf(_)
+    };
+}
+
+impl Isa {
+    /// Whether there is an instruction, or a few that stand for one, for an operation at its width.
+    pub fn has(self, op: Op) -> bool {
+        let Some(lanes) = op.lanes() else {
+            return match op {
+                Op::TileZero(_)
+                | Op::TileLoad(_)
+                | Op::TileStore(_)
+                | Op::TileDot(..)
+                | Op::TileDotBf16(_) => self.has_tiles,
+                Op::BroadcastHalf => self.encoding != Encoding::Evex && self.has_f16c,
+                Op::Extract(..) | integers!() => true,
+                with_lanes!() => false,
+            };
+        };
+        if !self.holds(lanes) {
+            return false;
+        }
+        match self.encoding {
+            Encoding::Cranelift => self.cranelift_has(op, lanes),
+            Encoding::Vex | Encoding::Evex => self.x86_has(op, lanes),
+            Encoding::Neon => self.neon_has(op, lanes),
+        }
+    }
+
+    /// What has no vector form here is selected lane by lane.
+    fn cranelift_has(self, op: Op, lanes: Lanes) -> bool {
+        let (double, scalar) = (lanes.width() == 8, lanes.is_scalar());
+        match op {
+            Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) => self.has_fma,
+            Op::Binary(Binary::Minimum | Binary::Maximum, _) => self.has_nan_extremes,
+            Op::Binary(Binary::Rem | Binary::IntDiv | Binary::UnsignedDiv, _)
+            | Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy, _) => scalar,
+            Op::Unary(Unary::ToInt | Unary::FromInt, _) => !double,
+            Op::Binary(Binary::DotPairs, _)
+            | Op::Unary(Unary::ShrArithHalves(_) | Unary::ShrHalves(_), _)
+            | Op::SwapBytes(_) => !double && self.has_vectors(),
+            Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _) => self.has_rounding,
+            Op::Binary(Binary::LowMul | Binary::DotBytes, _) | Op::Unpack(_) => false,
+            Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => false,
+            Op::Dot(..) | Op::AddDotPairs(_) | Op::DotBf16(_) | Op::FmaLane(..) | Op::DotLane(..) => false,
+            Op::Quantize(..) | Op::Saturate(..) | Op::PackBf16(_) => false,
+            Op::LoadHalves(..) | Op::MulAddHalves(..) | Op::MulHalves(..) | Op::QuantizePair(..) => false,
+            Op::Unary(Unary::ToIntNearest | Unary::RoundBf16, _) => false,
+            Op::Ramp(..) | Op::Permute(_) | Op::UpperHalf(_) => false,
+            Op::InsertQuarter(..) | Op::Interleave(_) => false,
+            Op::Insert(..) => !scalar,
+            Op::FromGeneral(_) | Op::ToGeneral(_) => scalar,
+            Op::Convert(Convert::DoubleToLong, _) => false,
+            Op::Convert(Convert::LongToDouble | Convert::SaturateToLong | Convert::DoubleToInt, _) => {
+                double && scalar
+            }
+            Op::Convert(..) | Op::MaskWiden(_) | Op::MaskNarrow(_) => double,
+            Op::LoadSmall(small, _) | Op::Pack(small, _) => small != Small::F16 && !double && !scalar,
+            Op::Binary(Binary::IntMul | Binary::IntMin | Binary::IntMax, _)
+            | Op::Unary(Unary::ShrArith(_), _)
+            | everywhere!() => true,
+            without_lanes!() => false,
+        }
+    }
+
+    fn x86_has(self, op: Op, lanes: Lanes) -> bool {
+        let double = lanes.width() == 8;
+        lanes.count() != 2
+            && match op {
+                Op::Binary(Binary::Minimum | Binary::Maximum | Binary::Rem, _)
+                | Op::Binary(Binary::IntDiv | Binary::UnsignedDiv, _)
+                | Op::Binary(Binary::ShrBy | Binary::ShrArithBy, _)
+                | Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => false,
+                Op::Convert(Convert::SaturateToLong, _) => false,
+                Op::Insert(..) => !self.evex() && !lanes.is_scalar(),
+                Op::Binary(Binary::IntMul | Binary::IntMin | Binary::IntMax, _)
+                | Op::Unary(Unary::ShrArith(_), _) => !double || self.has_long_arithmetic,
+                Op::SwapBytes(_) | Op::Unary(Unary::RoundBf16, _) => false,
+                Op::Binary(Binary::LowMul, _) => double,
+                Op::Binary(Binary::ShlBy | Binary::DotPairs | Binary::DotBytes, _)
+                | Op::Unary(
+                    Unary::ToInt
+                    | Unary::ToIntNearest
+                    | Unary::FromInt
+                    | Unary::ShrArithHalves(_)
+                    | Unary::ShrHalves(_),
+                    _,
+                ) => !double,
+                Op::Dot(signs, _) => !double && self.dot == Some(signs),
+                // VNNI has both.
+                Op::AddDotPairs(_) => !double && self.dot.is_some(),
+                Op::DotBf16(_) => !double && self.has_bf16_dot,
+                Op::PackBf16(_) => !double && !lanes.is_scalar() && self.has_bf16_dot,
+                Op::FmaLane(..) | Op::DotLane(..) => false,
+                Op::Quantize(small, _) => small.is_byte() && !double && !lanes.is_scalar(),
+                Op::Saturate(small, _) => self.evex() && small.is_byte() && !double && !lanes.is_scalar(),
+                Op::QuantizePair(small, ..) => !self.evex() && small.is_byte() && lanes == Lanes::X8,
+                Op::LoadHalves(..) | Op::MulAddHalves(..) | Op::MulHalves(..) => false,
+                Op::Ramp(..) | Op::Permute(_) => self.evex() && lanes == Lanes::X16,
+                Op::InsertQuarter(..) | Op::Interleave(_) => self.has_byte_permute && lanes == Lanes::X16,
+                Op::UpperHalf(_) => !lanes.is_scalar() && 2 * lanes.bytes() <= self.vector_bytes,
+                Op::Convert(Convert::LongToDouble | Convert::DoubleToLong, _) => {
+                    double && self.has_long_arithmetic
+                }
+                Op::Convert(..) | Op::MaskWiden(_) | Op::MaskNarrow(_) => double,
+                Op::LoadSmall(Small::F16, _) | Op::Pack(Small::F16, _) | Op::Unpack(_) if !self.has_f16c => {
+                    false
+                }
+                Op::LoadSmall(..) => !double && !lanes.is_scalar(),
+                // One integer is packed as it is.
+                Op::Pack(small, _) => !double && (small == Small::F16 || !lanes.is_scalar()),
+                Op::Unpack(_) => !double,
+                Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _)
+                | Op::Fma(_)
+                | Op::FmaNeg(_)
+                | Op::MulAdd(_)
+                | Op::FromGeneral(_)
+                | Op::ToGeneral(_)
+                | everywhere!() => true,
+                without_lanes!() => false,
+            }
+    }
+
+    fn neon_has(self, op: Op, lanes: Lanes) -> bool {
+        let double = lanes.width() == 8;
+        match op {
+            Op::Binary(Binary::Rem | Binary::DotBytes, _) | Op::Ramp(..) | Op::Permute(_) => false,
+            Op::SwapBytes(_) | Op::AddDotPairs(_) | Op::DotBf16(_) | Op::UpperHalf(_) => false,
+            Op::Binary(Binary::IntDiv | Binary::UnsignedDiv, _) => lanes.is_scalar(),
+            Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy | Binary::DotPairs, _)
+            | Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => !double,
+            Op::Binary(Binary::LowMul, _) => double,
+            Op::Unary(Unary::ToInt | Unary::ToIntNearest | Unary::FromInt, _)
+            | Op::Unary(Unary::ShrArithHalves(_) | Unary::ShrHalves(_), _) => !double,
+            Op::Unary(Unary::RoundBf16, _) => !double && self.has_bf16,
+            // By several instructions where there is none.
+            Op::Dot(signs, _) => !double && signs == Signs::SIGNED,
+            Op::DotLane(_, signs, _) => !double && self.dot == Some(signs),
+            Op::Convert(Convert::DoubleToLong, _) => false,
+            Op::Convert(..) | Op::MaskWiden(_) | Op::MaskNarrow(_) => double,
+            Op::LoadSmall(..) => !double && !lanes.is_scalar(),
+            // One integer is packed as it is.
+            Op::Pack(small, _) => !double && (small == Small::F16 || !lanes.is_scalar()),
+            Op::Unpack(_) => !double,
+            Op::Quantize(small, _) => !double && small != Small::F16 && !lanes.is_scalar(),
+            Op::Saturate(..) | Op::InsertQuarter(..) | Op::Interleave(_) | Op::PackBf16(_) => false,
+            Op::LoadHalves(small, _) => lanes == Lanes::X4 && small.bytes() == 1,
+            Op::MulAddHalves(..) | Op::MulHalves(..) => lanes == Lanes::X4,
+            Op::QuantizePair(small, ..) => lanes == Lanes::X4 && small.bytes() == 1,
+            Op::Binary(Binary::Minimum | Binary::Maximum, _)
+            | Op::Binary(Binary::IntMul | Binary::IntMin | Binary::IntMax, _)
+            | Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _)
+            | Op::Unary(Unary::ShrArith(_), _)
+            | Op::Fma(_)
+            | Op::FmaNeg(_)
+            | Op::MulAdd(_)
+            | Op::FmaLane(..)
+            | Op::Insert(..)
+            | Op::FromGeneral(_)
+            | Op::ToGeneral(_)
+            | everywhere!() => true,
+            without_lanes!() => false,
+        }
     }
 }
 

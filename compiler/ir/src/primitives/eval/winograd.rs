@@ -23,7 +23,7 @@ fn both_sides(matrix: &Matrix, x: &[f64]) -> Vec<f64> {
 }
 
 /// `[n, h, w, c] -> [n, th, tw, (tile+2)^2, c]`, see `Op::WinogradInput`.
-pub(super) fn input(x: &Tensor, tile: usize, shape: &[usize]) -> Result<Tensor> {
+pub(in crate::primitives) fn input(x: &Tensor, tile: usize, shape: &[usize]) -> Result<Tensor> {
     let (Some(to), Some(matrices)) = (of_input(x.dtype), matrices(tile, x.dtype.is_float())) else {
         return internal(format!("a Winograd transform of {} in tiles of {tile}", x.dtype));
     };
@@ -31,7 +31,7 @@ pub(super) fn input(x: &Tensor, tile: usize, shape: &[usize]) -> Result<Tensor> 
     let size = tile + KERNEL - 1;
     let (h, w, c) = (x.shape[1], x.shape[2], x.shape[3]);
     let mut data = zeroed(DType::F64, shape)?;
-    for (at, index) in crate::infer::indices(&[shape[0], shape[1], shape[2], c]).enumerate() {
+    for (at, index) in crate::primitives::infer::indices(&[shape[0], shape[1], shape[2], c]).enumerate() {
         let (n, y, x0, channel) = (index[0], index[1] * tile, index[2] * tile, index[3]);
         let square: Vec<f64> = (0..size * size)
             .map(|k| lane.get(&wide.data, ((n * h + y + k / size) * w + x0 + k % size) * c + channel))
@@ -52,7 +52,7 @@ fn wide(x: &Tensor) -> Result<(Tensor, Lane<f64>)> {
 }
 
 /// `[(tile+2)^2, n, th, tw, c] -> [n, height, width, c]`, see `Op::WinogradOutput`.
-pub(super) fn output(m: &Tensor, tile: usize, shape: &[usize]) -> Result<Tensor> {
+pub(in crate::primitives) fn output(m: &Tensor, tile: usize, shape: &[usize]) -> Result<Tensor> {
     let Some(matrices) = matrices(tile, m.dtype.is_float()) else {
         return internal(format!("a Winograd transform of {} in tiles of {tile}", m.dtype));
     };
@@ -61,7 +61,7 @@ pub(super) fn output(m: &Tensor, tile: usize, shape: &[usize]) -> Result<Tensor>
     let (height, width, c) = (shape[1], shape[2], shape[3]);
     let per_square: usize = m.shape[1..].iter().product();
     let mut data = zeroed(DType::F64, shape)?;
-    for (at, index) in crate::infer::indices(&m.shape[1..]).enumerate() {
+    for (at, index) in crate::primitives::infer::indices(&m.shape[1..]).enumerate() {
         let (n, y, x, channel) = (index[0], index[1] * tile, index[2] * tile, index[3]);
         let square: Vec<f64> = (0..m.shape[0]).map(|k| lane.get(&wide.data, k * per_square + at)).collect();
         for (k, value) in both_sides(&matrices.output, &square).into_iter().enumerate() {

@@ -4,7 +4,7 @@ use super::{Types, arity, check_axis, fail, one};
 use crate::error::{Error, Result, Stage};
 use crate::graph::{DType, Dim, Op, TensorType};
 
-pub(super) fn gather(op: &Op, inputs: &[&TensorType], axis: usize) -> Types {
+pub(in crate::primitives) fn gather(op: &Op, inputs: &[&TensorType], axis: usize) -> Types {
     arity(op, inputs, 2)?;
     check_axis(axis, inputs[0])?;
     if inputs[1].dtype != DType::U8 {
@@ -16,7 +16,7 @@ pub(super) fn gather(op: &Op, inputs: &[&TensorType], axis: usize) -> Types {
     one(inputs[0].dtype, shape)
 }
 
-pub(super) fn gather_elements(op: &Op, inputs: &[&TensorType], axis: usize) -> Types {
+pub(in crate::primitives) fn gather_elements(op: &Op, inputs: &[&TensorType], axis: usize) -> Types {
     arity(op, inputs, 2)?;
     check_axis(axis, inputs[0])?;
     check_indices(inputs[1])?;
@@ -26,7 +26,7 @@ pub(super) fn gather_elements(op: &Op, inputs: &[&TensorType], axis: usize) -> T
     one(inputs[0].dtype, inputs[1].shape.clone())
 }
 
-pub(super) fn gather_nd(op: &Op, inputs: &[&TensorType], batch: usize) -> Types {
+pub(in crate::primitives) fn gather_nd(op: &Op, inputs: &[&TensorType], batch: usize) -> Types {
     arity(op, inputs, 2)?;
     check_indices(inputs[1])?;
     let (data, indices) = (inputs[0], inputs[1]);
@@ -42,7 +42,7 @@ pub(super) fn gather_nd(op: &Op, inputs: &[&TensorType], batch: usize) -> Types 
     one(data.dtype, shape)
 }
 
-pub(super) fn scatter_elements(op: &Op, inputs: &[&TensorType], axis: usize) -> Types {
+pub(in crate::primitives) fn scatter_elements(op: &Op, inputs: &[&TensorType], axis: usize) -> Types {
     arity(op, inputs, 3)?;
     check_axis(axis, inputs[0])?;
     check_indices(inputs[1])?;
@@ -57,7 +57,7 @@ pub(super) fn scatter_elements(op: &Op, inputs: &[&TensorType], axis: usize) -> 
     one(inputs[0].dtype, inputs[0].shape.clone())
 }
 
-pub(super) fn scatter_nd(op: &Op, inputs: &[&TensorType]) -> Types {
+pub(in crate::primitives) fn scatter_nd(op: &Op, inputs: &[&TensorType]) -> Types {
     arity(op, inputs, 3)?;
     check_indices(inputs[1])?;
     let depth = inputs[1].shape.last().and_then(Dim::as_const);
@@ -79,7 +79,12 @@ pub(super) fn scatter_nd(op: &Op, inputs: &[&TensorType]) -> Types {
     one(inputs[0].dtype, inputs[0].shape.clone())
 }
 
-pub(super) fn append(op: &Op, inputs: &[&TensorType], axis: usize, panel: Option<usize>) -> Types {
+pub(in crate::primitives) fn append(
+    op: &Op,
+    inputs: &[&TensorType],
+    axis: usize,
+    panel: Option<usize>,
+) -> Types {
     arity(op, inputs, 2)?;
     let (state, new) = (inputs[0], inputs[1]);
     check_axis(axis, new)?;

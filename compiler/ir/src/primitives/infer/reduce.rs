@@ -4,7 +4,12 @@ use super::{Types, arity, check_axis, fail, one};
 use crate::graph::{DType, Dim, Op, TensorType};
 use crate::scalar::ReduceFn;
 
-pub(super) fn reduce(op: &Op, inputs: &[&TensorType], function: ReduceFn, axes: &[usize]) -> Types {
+pub(in crate::primitives) fn reduce(
+    op: &Op,
+    inputs: &[&TensorType],
+    function: ReduceFn,
+    axes: &[usize],
+) -> Types {
     arity(op, inputs, 1)?;
     let ty = inputs[0];
     if matches!(function, ReduceFn::And | ReduceFn::Or) != (ty.dtype == DType::Bool) {
@@ -18,7 +23,7 @@ pub(super) fn reduce(op: &Op, inputs: &[&TensorType], function: ReduceFn, axes: 
     one(ty.dtype, shape)
 }
 
-pub(super) fn arg_reduce(op: &Op, inputs: &[&TensorType], axis: usize) -> Types {
+pub(in crate::primitives) fn arg_reduce(op: &Op, inputs: &[&TensorType], axis: usize) -> Types {
     arity(op, inputs, 1)?;
     check_axis(axis, inputs[0])?;
     let mut shape = inputs[0].shape.clone();
@@ -26,13 +31,13 @@ pub(super) fn arg_reduce(op: &Op, inputs: &[&TensorType], axis: usize) -> Types 
     one(DType::I64, shape)
 }
 
-pub(super) fn cumulate(op: &Op, inputs: &[&TensorType], axis: usize) -> Types {
+pub(in crate::primitives) fn cumulate(op: &Op, inputs: &[&TensorType], axis: usize) -> Types {
     arity(op, inputs, 1)?;
     check_axis(axis, inputs[0])?;
     one(inputs[0].dtype, inputs[0].shape.clone())
 }
 
-pub(super) fn sort(op: &Op, inputs: &[&TensorType], axis: usize, take: &Dim) -> Types {
+pub(in crate::primitives) fn sort(op: &Op, inputs: &[&TensorType], axis: usize, take: &Dim) -> Types {
     arity(op, inputs, 1)?;
     let ty = inputs[0];
     check_axis(axis, ty)?;
@@ -45,7 +50,7 @@ pub(super) fn sort(op: &Op, inputs: &[&TensorType], axis: usize, take: &Dim) -> 
     Ok(vec![TensorType::new(ty.dtype, shape.clone()), TensorType::new(DType::I64, shape)])
 }
 
-pub(super) fn suppress(op: &Op, inputs: &[&TensorType], take: &Dim) -> Types {
+pub(in crate::primitives) fn suppress(op: &Op, inputs: &[&TensorType], take: &Dim) -> Types {
     arity(op, inputs, 6)?;
     let [boxes @ .., candidate, limit] = inputs else { unreachable!("the arity is checked") };
     let wanted = |ty: &TensorType, dtype| ty.dtype == dtype && ty.rank() == candidate.rank();

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::graph::{DType, Tensor};
 
 /// `shape`: that of the result; the last axis is how many boxes are kept at most. Inference has checked the operands.
-pub(super) fn suppress(inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
+pub(in crate::primitives) fn suppress(inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
     let Some((&take, rows)) = shape.split_last() else { return internal("picks without an axis".into()) };
     let rows: usize = rows.iter().product();
     let mut data = zeroed(DType::I64, shape)?;

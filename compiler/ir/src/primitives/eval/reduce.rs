@@ -74,7 +74,12 @@ fn identity<W: Accumulate>(function: ReduceFn, dtype: DType) -> Result<(W, super
 }
 
 /// `shape` is `x`'s with 1 on the reduced axes.
-pub(super) fn reduce(function: ReduceFn, x: &Tensor, axes: &[usize], shape: &[usize]) -> Result<Tensor> {
+pub(in crate::primitives) fn reduce(
+    function: ReduceFn,
+    x: &Tensor,
+    axes: &[usize],
+    shape: &[usize],
+) -> Result<Tensor> {
     with_wide_lane!(x.dtype, function.name(), lane => reduce_in(lane, function, x, axes, shape))
 }
 
@@ -116,7 +121,13 @@ fn split(shape: &[usize], axis: usize) -> (usize, usize, usize) {
 }
 
 /// Index of the extreme element, 0 if there is none. A NaN counts as the extreme, as in NumPy.
-pub(super) fn arg_reduce(x: &Tensor, max: bool, axis: usize, last: bool, shape: &[usize]) -> Result<Tensor> {
+pub(in crate::primitives) fn arg_reduce(
+    x: &Tensor,
+    max: bool,
+    axis: usize,
+    last: bool,
+    shape: &[usize],
+) -> Result<Tensor> {
     with_wide_lane!(x.dtype, "argreduce", lane => arg_reduce_in(lane, x, max, axis, last, shape))
 }
 
@@ -158,7 +169,7 @@ fn arg_reduce_in<W: Work>(
     Ok(Tensor::from_slice(shape, &result))
 }
 
-pub(super) fn cumulate(
+pub(in crate::primitives) fn cumulate(
     function: ReduceFn,
     x: &Tensor,
     axis: usize,
@@ -222,7 +233,7 @@ fn in_place(panels: &Tensor, order: &Tensor) -> Tensor {
 }
 
 /// `shape` is the inferred result `[batch.., m.., n]`.
-pub(super) fn contract(
+pub(in crate::primitives) fn contract(
     inputs: &[&Tensor],
     batch: usize,
     m: usize,

@@ -7,25 +7,25 @@
 
 mod call;
 mod control;
-mod dequantize;
-mod elementwise;
+pub(super) mod dequantize;
+pub(super) mod elementwise;
 mod erf;
 mod external;
 mod float;
-mod index;
+pub(super) mod index;
 mod integers;
 mod lane;
-mod leaves;
+pub(super) mod leaves;
 pub(crate) mod movement;
-mod reduce;
+pub(super) mod reduce;
 pub(crate) mod run;
 mod scalar;
 mod sort;
-mod suppress;
+pub(super) mod suppress;
 #[cfg(test)]
 mod tests;
 mod tiles;
-mod winograd;
+pub(super) mod winograd;
 mod work;
 
 pub use call::{call, invoke};
@@ -40,12 +40,12 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 
+use super::{infer::infer, value};
 use crate::error::{Error, Result, Stage};
 use crate::graph::claim::Operand;
-use crate::graph::{Constant, DType, Def, Dim, Graph, MapFn, Op, Tensor, TensorType, ValueId, Weight};
-use crate::infer::infer;
+use crate::graph::{Constant, DType, Def, Dim, Graph, Op, Tensor, TensorType, ValueId, Weight};
 
-fn internal<T>(message: String) -> Result<T> {
+pub(super) fn internal<T>(message: String) -> Result<T> {
     Err(Error::internal(Stage::Run, message))
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn type_of(tensor: &Tensor) -> TensorType {
 }
 
 /// Dims that must be numbers by now.
-fn numbers(dims: &[Dim], what: &str) -> Result<Vec<i64>> {
+pub(super) fn numbers(dims: &[Dim], what: &str) -> Result<Vec<i64>> {
     dims.iter()
         .map(|dim| match dim.as_const() {
             Some(value) => Ok(value),
@@ -89,64 +89,10 @@ pub fn eval_named(op: &Op, inputs: &[&Tensor], indices: &Operand) -> Result<Vec<
         return internal(format!("{} with the unknown result shape {:?}", op.name(), results[0].shape));
     };
     movement::byte_len(results[0].dtype, &shape)?;
-    Ok(vec![eval_one(op, inputs, &shape, indices)?])
+    Ok(vec![value(op, inputs, &shape, indices)?])
 }
 
-/// An operation with one result of the (inferred) `shape`; inference has checked operands and attributes.
-fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize], indices: &Operand) -> Result<Tensor> {
-    match op {
-        Op::Map(MapFn::Cast { to, .. }) if inputs[0].dtype == *to => Ok(inputs[0].clone()),
-        Op::Map(function) => elementwise::map(*function, inputs, shape),
-        Op::Reduce { op: function, axes } => reduce::reduce(*function, inputs[0], axes, shape),
-        Op::ArgReduce { max, axis, last } => reduce::arg_reduce(inputs[0], *max, *axis, *last, shape),
-        Op::Contract { batch, m, rhs, .. } => reduce::contract(inputs, *batch, *m, rhs, shape),
-        Op::Dequantize { bits, bias } => dequantize::dequantize(inputs, *bits, *bias, shape),
-        Op::Pack { batch, nr, .. } => movement::pack(inputs[0], *batch, *nr, shape),
-        Op::Reshape { .. } => {
-            Ok(Tensor { dtype: inputs[0].dtype, shape: shape.to_vec(), data: inputs[0].data.clone() })
-        }
-        Op::Transpose { perm } => movement::transpose(inputs[0], perm, shape),
-        Op::Expand { .. } => movement::expand(inputs[0], shape),
-        Op::Slice { starts, steps, .. } => {
-            movement::slice(inputs[0], &numbers(starts, "slice starts")?, steps, shape)
-        }
-        Op::Pad { lo, .. } => movement::pad(inputs[0], inputs[1], &numbers(lo, "pads")?, shape),
-        Op::ImplicitPad { lo, .. } => {
-            let zero = Tensor::zeros(inputs[0].dtype, &[]);
-            movement::pad(inputs[0], &zero, &numbers(lo, "pads")?, shape)
-        }
-        Op::Concat { axis } => movement::concat(inputs, *axis, shape),
-        Op::Append { axis, at, panel } => {
-            let at = numbers(std::slice::from_ref(at), "places")?[0];
-            movement::append(inputs[0], inputs[1], (*axis, at), *panel)
-        }
-        Op::Window { first, strides, dilations, .. } => {
-            movement::window(inputs[0], *first, strides, dilations, shape)
-        }
-        Op::WinogradInput { tile } => winograd::input(inputs[0], *tile, shape),
-        Op::WinogradOutput { tile, .. } => winograd::output(inputs[0], *tile, shape),
-        Op::Gather { .. }
-        | Op::GatherElements { .. }
-        | Op::GatherNd { .. }
-        | Op::ScatterElements { .. }
-        | Op::ScatterNd { .. } => index::eval(op, inputs, shape, indices),
-        Op::Iota { axis, .. } => iota(shape, *axis),
-        Op::DimValues { dims } => Ok(Tensor::from_slice(shape, &numbers(dims, "dims")?)),
-        Op::Cumulate { op: function, axis, exclusive, reverse } => {
-            reduce::cumulate(*function, inputs[0], *axis, *exclusive, *reverse)
-        }
-        Op::Suppress { .. } => suppress::suppress(inputs, shape),
-        Op::Leaves(trees) => leaves::leaves(inputs, trees, shape),
-        Op::Sort { .. } | Op::Scan { .. } | Op::If { .. } => {
-            internal(format!("{} has more than one result", op.name()))
-        }
-        Op::Call(_) => internal("a call without a table of strings".to_string()),
-        Op::External(_) => internal("an external call as a value".to_string()),
-        Op::Exchange(_) => internal("an exchange as a value".to_string()),
-    }
-}
-
-fn iota(shape: &[usize], axis: usize) -> Result<Tensor> {
+pub(super) fn iota(shape: &[usize], axis: usize) -> Result<Tensor> {
     let mut data = movement::zeroed(DType::I64, shape)?;
     let inner: usize = shape[axis + 1..].iter().product();
     for (at, element) in data.chunks_exact_mut(8).enumerate() {

@@ -1,31 +1,31 @@
 //! Type inference of the primitives: result types from operand types, and the elements of small integer
 //! tensors as symbolic dims ("known values"), so that exported shape arithmetic disappears.
 //!
-//! This is the only place that states a primitive's shape rule in code, a family in each file, and what it needs of sizes that only show
-//! at run time (`requirements`), so that no lowering can make it read or write what is not there. Operator rows need no rule of
-//! their own: their lowering emits primitives, and each is inferred as it is emitted.
+//! This is the only place that states a primitive's shape rule in code, a family in each file. `primitives.rs` lists them, and what
+//! each needs of sizes that only show at run time, so that no lowering can make it read or write what is not there. Operator rows
+//! need no rule of their own: their lowering emits primitives, and each is inferred as it is emitted.
 
-mod contract;
-mod control;
-mod elementwise;
-mod index;
+pub(super) mod contract;
+pub(super) mod control;
+pub(super) mod elementwise;
+pub(super) mod index;
 mod known;
-mod movement;
-mod reduce;
-mod requirements;
+pub(super) mod movement;
+pub(super) mod reduce;
+pub(super) mod requirements;
 #[cfg(test)]
 mod tests;
 
 pub use known::infer_known;
 
+use super::{needs, types};
 use crate::error::{Error, Result, Stage};
 use crate::graph::claim::Stated;
 use crate::graph::dim::overgrown;
 use crate::graph::{DType, Dim, Op, TensorType};
-use requirements::requirements;
 
 /// The types of an operation's results.
-type Types = Result<Vec<TensorType>>;
+pub(super) type Types = Result<Vec<TensorType>>;
 
 fn fail<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::malformed(Stage::Infer, message))
@@ -84,12 +84,12 @@ pub struct Inferred {
 
 /// Errors: operands that do not fit the operation or each other, and results that no memory holds.
 pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Inferred> {
-    let results = result_types(op, inputs)?;
+    let results = types(op, inputs)?;
     results.iter().try_for_each(|ty| ty.check_size(Stage::Infer))?;
     if op.dims().into_iter().any(Dim::is_overgrown) {
         return Err(overgrown(Stage::Infer, format!("a size of {}", op.name())));
     }
-    let requirements = requirements(op, inputs, &results);
+    let requirements = needs(op, inputs, &results);
     if requirements.iter().any(|own| own.requirement.is_overgrown()) {
         return Err(overgrown(Stage::Infer, format!("what sizes must be for {}", op.name())));
     }
@@ -103,47 +103,6 @@ pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Inferred> {
 
 fn one(dtype: DType, shape: Vec<Dim>) -> Types {
     Ok(vec![TensorType { dtype, shape }])
-}
-
-fn result_types(op: &Op, inputs: &[&TensorType]) -> Types {
-    match op {
-        Op::Map(function) => elementwise::map(op, inputs, *function),
-        Op::Iota { shape, axis } => elementwise::iota(op, inputs, shape, *axis),
-        Op::DimValues { dims } => elementwise::dim_values(op, inputs, dims),
-        Op::Leaves(trees) => elementwise::leaves(inputs, trees),
-        Op::Reduce { op: function, axes } => reduce::reduce(op, inputs, *function, axes),
-        Op::ArgReduce { axis, .. } => reduce::arg_reduce(op, inputs, *axis),
-        Op::Cumulate { axis, .. } => reduce::cumulate(op, inputs, *axis),
-        Op::Sort { axis, take, .. } => reduce::sort(op, inputs, *axis, take),
-        Op::Suppress { take } => reduce::suppress(op, inputs, take),
-        Op::Contract { batch, m, k, rhs } => contract::contract(inputs, (*batch, *m, *k), rhs),
-        Op::Pack { batch, k, nr } => contract::pack(op, inputs, (*batch, *k, *nr)),
-        Op::Dequantize { bits, .. } => contract::dequantize(inputs, *bits),
-        Op::WinogradInput { tile } => contract::winograd_input(op, inputs, *tile),
-        Op::WinogradOutput { tile, height, width } => {
-            contract::winograd_output(op, inputs, *tile, [height, width])
-        }
-        Op::Reshape { shape } => movement::reshape(op, inputs, shape),
-        Op::Transpose { perm } => movement::transpose(op, inputs, perm),
-        Op::Expand { shape } => movement::expand(op, inputs, shape),
-        Op::Slice { starts, steps, sizes } => movement::slice(op, inputs, (starts, steps, sizes)),
-        Op::Pad { lo, hi } | Op::ImplicitPad { lo, hi } => movement::pad(op, inputs, (lo, hi)),
-        Op::Concat { axis } => movement::concat(inputs, *axis),
-        Op::Window { first, kernel, strides, dilations } => {
-            movement::window(op, inputs, *first, (kernel, strides, dilations))
-        }
-        Op::Gather { axis } => index::gather(op, inputs, *axis),
-        Op::GatherElements { axis } => index::gather_elements(op, inputs, *axis),
-        Op::GatherNd { batch } => index::gather_nd(op, inputs, *batch),
-        Op::ScatterElements { axis, .. } => index::scatter_elements(op, inputs, *axis),
-        Op::ScatterNd { .. } => index::scatter_nd(op, inputs),
-        Op::Append { axis, panel, .. } => index::append(op, inputs, *axis, *panel),
-        Op::Scan { .. } => control::scan(op, inputs),
-        Op::If { bodies, shapes } => control::choice(bodies, inputs, shapes),
-        Op::Call(call) => call.check(inputs).map(|()| vec![call.result.clone()]),
-        Op::External(external) => external.infer(inputs),
-        Op::Exchange(exchange) => exchange.infer(inputs),
-    }
 }
 
 /// All multi-indices of a shape in row-major order.

@@ -8,7 +8,7 @@ use crate::build::Builder;
 use crate::error::Kind;
 use crate::graph::axes::Source;
 use crate::graph::tensor::Element;
-use crate::graph::{RhsLayout, Sym, Symbol, Value};
+use crate::graph::{MapFn, RhsLayout, Sym, Symbol, Value};
 use crate::interp::{run, run_with};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
@@ -386,8 +386,9 @@ fn contractions_in_both_layouts() {
     let element = |i: usize, j: usize, r: usize, c: usize| -> f32 {
         (0..3).map(|p| ((i * 2 + r) * 3 + p) as f32 * ((j * 3 + p) * 5 + c) as f32).sum()
     };
-    let wanted: Vec<f32> =
-        crate::infer::indices(&[2, 2, 2, 5]).map(|at| element(at[0], at[1], at[2], at[3])).collect();
+    let wanted: Vec<f32> = crate::primitives::infer::indices(&[2, 2, 2, 5])
+        .map(|at| element(at[0], at[1], at[2], at[3]))
+        .collect();
     assert_eq!(product.values::<f32>(), wanted);
     let packed = one(Op::Pack { batch: 2, k: 1, nr: 4 }, &[&b]);
     assert_eq!(packed.shape, [1, 2, 2, 3, 4]);
@@ -444,7 +445,7 @@ fn transposes_agree_with_index_arithmetic() {
     let x = iota_f32(&[2, 3, 1, 4]);
     for perm in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1], [1, 3, 0, 2]] {
         let turned = one(Op::Transpose { perm: perm.to_vec() }, &[&x]);
-        for (at, index) in crate::infer::indices(&turned.shape).enumerate() {
+        for (at, index) in crate::primitives::infer::indices(&turned.shape).enumerate() {
             let mut source = [0; 4];
             perm.iter().enumerate().for_each(|(to, &from)| source[from] = index[to]);
             let wanted = source.iter().zip(&x.shape).fold(0, |offset, (i, size)| offset * size + i);

@@ -4,7 +4,7 @@ use super::{Types, arity, check_axis, fail, one};
 use crate::graph::dim::product;
 use crate::graph::{Dim, Op, TensorType};
 
-pub(super) fn reshape(op: &Op, inputs: &[&TensorType], shape: &[Dim]) -> Types {
+pub(in crate::primitives) fn reshape(op: &Op, inputs: &[&TensorType], shape: &[Dim]) -> Types {
     arity(op, inputs, 1)?;
     let (from, to) = (inputs[0].elements(), product(shape));
     if let (Some(a), Some(b)) = (from.as_const(), to.as_const())
@@ -15,7 +15,7 @@ pub(super) fn reshape(op: &Op, inputs: &[&TensorType], shape: &[Dim]) -> Types {
     one(inputs[0].dtype, shape.to_vec())
 }
 
-pub(super) fn transpose(op: &Op, inputs: &[&TensorType], perm: &[usize]) -> Types {
+pub(in crate::primitives) fn transpose(op: &Op, inputs: &[&TensorType], perm: &[usize]) -> Types {
     arity(op, inputs, 1)?;
     let ty = inputs[0];
     let mut sorted = perm.to_vec();
@@ -26,7 +26,7 @@ pub(super) fn transpose(op: &Op, inputs: &[&TensorType], perm: &[usize]) -> Type
     one(ty.dtype, perm.iter().map(|&axis| ty.shape[axis].clone()).collect())
 }
 
-pub(super) fn expand(op: &Op, inputs: &[&TensorType], shape: &[Dim]) -> Types {
+pub(in crate::primitives) fn expand(op: &Op, inputs: &[&TensorType], shape: &[Dim]) -> Types {
     arity(op, inputs, 1)?;
     let ty = inputs[0];
     let fits = ty.rank() <= shape.len()
@@ -39,7 +39,7 @@ pub(super) fn expand(op: &Op, inputs: &[&TensorType], shape: &[Dim]) -> Types {
     one(ty.dtype, shape.to_vec())
 }
 
-pub(super) fn slice(
+pub(in crate::primitives) fn slice(
     op: &Op,
     inputs: &[&TensorType],
     (starts, steps, sizes): (&[Dim], &[i64], &[Dim]),
@@ -63,7 +63,7 @@ pub(super) fn slice(
     one(ty.dtype, sizes.to_vec())
 }
 
-pub(super) fn pad(op: &Op, inputs: &[&TensorType], (lo, hi): (&[Dim], &[Dim])) -> Types {
+pub(in crate::primitives) fn pad(op: &Op, inputs: &[&TensorType], (lo, hi): (&[Dim], &[Dim])) -> Types {
     arity(op, inputs, if matches!(op, Op::Pad { .. }) { 2 } else { 1 })?;
     let (ty, fill) = (inputs[0], inputs.get(1));
     if lo.len() != ty.rank()
@@ -81,7 +81,7 @@ pub(super) fn pad(op: &Op, inputs: &[&TensorType], (lo, hi): (&[Dim], &[Dim])) -
     one(ty.dtype, shape.collect())
 }
 
-pub(super) fn concat(inputs: &[&TensorType], axis: usize) -> Types {
+pub(in crate::primitives) fn concat(inputs: &[&TensorType], axis: usize) -> Types {
     let Some(first) = inputs.first() else { return fail("concatenation of nothing") };
     check_axis(axis, first)?;
     let mut shape = first.shape.clone();
@@ -104,7 +104,7 @@ pub(super) fn concat(inputs: &[&TensorType], axis: usize) -> Types {
     one(first.dtype, shape)
 }
 
-pub(super) fn window(
+pub(in crate::primitives) fn window(
     op: &Op,
     inputs: &[&TensorType],
     first: usize,

@@ -8,7 +8,12 @@ use crate::error::Result;
 use crate::graph::{DType, code_shift, codes_per_word};
 
 /// `(code - bias - zero) * scale`, each step rounded to f32, see `Op::Dequantize`.
-pub(super) fn dequantize(inputs: &[&Tensor], bits: usize, bias: usize, shape: &[usize]) -> Result<Tensor> {
+pub(in crate::primitives) fn dequantize(
+    inputs: &[&Tensor],
+    bits: usize,
+    bias: usize,
+    shape: &[usize],
+) -> Result<Tensor> {
     let per_word = codes_per_word(bits, inputs[0].dtype).unwrap_or(1);
     let (Some(codes), &[.., steps, columns]) = (cast(inputs[0], DType::I64, true).to_i64s(), shape) else {
         return internal(format!("codes of {}", inputs[0].dtype));

@@ -29,7 +29,7 @@ fn category(x: f64, limit: usize) -> usize {
 }
 
 /// `shape`: that of the result. Inference has checked the operands' types.
-pub(super) fn leaves(inputs: &[&Tensor], trees: &Trees, shape: &[usize]) -> Result<Tensor> {
+pub(in crate::primitives) fn leaves(inputs: &[&Tensor], trees: &Trees, shape: &[usize]) -> Result<Tensor> {
     let Some(operands) = trees.operands(inputs) else {
         return internal(format!("{} operands", inputs.len()));
     };

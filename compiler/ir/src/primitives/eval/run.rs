@@ -11,7 +11,7 @@ use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::claim::{Operand, rendered};
 use crate::graph::dim::Sym;
 use crate::graph::exchange::{Exchange, Ranks, token};
-use crate::graph::facts::DimRole;
+use crate::graph::op::DimRole;
 use crate::graph::{Dim, Graph, NodeId, Op, Tensor, ValueId};
 
 /// Sizes of the symbols, as far as they are known.

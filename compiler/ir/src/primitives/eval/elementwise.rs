@@ -23,7 +23,7 @@ macro_rules! with_lane {
         if let Some($lane) = Lane::f32(dtype) {
             $body
         } else {
-            $crate::eval::elementwise::with_wide_lane!(dtype, $name, $lane => $body)
+            $crate::primitives::eval::elementwise::with_wide_lane!(dtype, $name, $lane => $body)
         }
     }};
 }
@@ -42,7 +42,7 @@ macro_rules! with_wide_lane {
         } else if let Some($lane) = Lane::bool(dtype) {
             $body
         } else {
-            $crate::eval::elementwise::undefined($name, dtype)
+            $crate::primitives::eval::elementwise::undefined($name, dtype)
         }
     }};
 }
@@ -101,7 +101,7 @@ pub fn map_single(function: MapFn, operands: &[Single]) -> Result<Single> {
 }
 
 /// `shape` is the inferred shape of the result.
-pub(super) fn map(function: MapFn, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
+pub(in crate::primitives) fn map(function: MapFn, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
     let operands = inputs.iter().map(|x| expand(x, shape)).collect::<Result<Vec<_>>>()?;
     let views: Vec<Operand<'_>> = operands.iter().map(|x| (x.dtype, &x.data[..])).collect();
     let dtype = result_type(function, &views)?;

@@ -8,7 +8,7 @@ use crate::graph::{
 };
 use crate::winograd;
 
-pub(super) fn contract(
+pub(in crate::primitives) fn contract(
     inputs: &[&TensorType],
     (batch, m, k): (usize, usize, usize),
     rhs: &RhsLayout,
@@ -76,7 +76,11 @@ fn is_digits_of(inputs: &[&TensorType], lhs: &TensorType, (batch, k): (usize, us
     }
 }
 
-pub(super) fn pack(op: &Op, inputs: &[&TensorType], (batch, k, nr): (usize, usize, usize)) -> Types {
+pub(in crate::primitives) fn pack(
+    op: &Op,
+    inputs: &[&TensorType],
+    (batch, k, nr): (usize, usize, usize),
+) -> Types {
     arity(op, inputs, 1)?;
     let ty = inputs[0];
     let fits = ty.rank() == batch + k + 1 && nr > 0;
@@ -87,7 +91,7 @@ pub(super) fn pack(op: &Op, inputs: &[&TensorType], (batch, k, nr): (usize, usiz
     }
 }
 
-pub(super) fn dequantize(inputs: &[&TensorType], bits: usize) -> Types {
+pub(in crate::primitives) fn dequantize(inputs: &[&TensorType], bits: usize) -> Types {
     let [codes, parameters @ ..] = inputs else { return fail("dequantize of nothing") };
     let Some(per_word) = codes_per_word(bits, codes.dtype) else {
         return fail(format!("dequantize of {codes} as codes of {bits} bits"));
@@ -111,7 +115,7 @@ pub(super) fn dequantize(inputs: &[&TensorType], bits: usize) -> Types {
     one(DType::F32, shape)
 }
 
-pub(super) fn winograd_input(op: &Op, inputs: &[&TensorType], tile: usize) -> Types {
+pub(in crate::primitives) fn winograd_input(op: &Op, inputs: &[&TensorType], tile: usize) -> Types {
     arity(op, inputs, 1)?;
     let ty = inputs[0];
     let size = Dim::from(winograd_size(tile)?);
@@ -125,7 +129,7 @@ pub(super) fn winograd_input(op: &Op, inputs: &[&TensorType], tile: usize) -> Ty
     one(dtype, vec![n.clone(), th, tw, size.clone() * size, c.clone()])
 }
 
-pub(super) fn winograd_output(
+pub(in crate::primitives) fn winograd_output(
     op: &Op,
     inputs: &[&TensorType],
     tile: usize,
@@ -146,7 +150,7 @@ pub(super) fn winograd_output(
 }
 
 /// The number of tiles that cover a number of results.
-pub(super) fn squares_of(results: &Dim, tile: usize) -> Dim {
+pub(in crate::primitives) fn squares_of(results: &Dim, tile: usize) -> Dim {
     results.ceil_div(&Dim::from(tile.max(1))).unwrap_or(Dim::ZERO)
 }
 

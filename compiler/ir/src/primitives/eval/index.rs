@@ -13,7 +13,12 @@ use crate::graph::{Op, Tensor};
 use crate::scalar::BinaryFn;
 
 /// A gather or scatter with a result of this shape; an error calls its indices `name`.
-pub(super) fn eval(op: &Op, inputs: &[&Tensor], shape: &[usize], name: &Operand) -> Result<Tensor> {
+pub(in crate::primitives) fn eval(
+    op: &Op,
+    inputs: &[&Tensor],
+    shape: &[usize],
+    name: &Operand,
+) -> Result<Tensor> {
     match op {
         Op::Gather { axis } => gather(inputs[0], inputs[1], *axis, shape, name),
         Op::GatherElements { axis } => gather_elements(inputs[0], inputs[1], *axis, name),

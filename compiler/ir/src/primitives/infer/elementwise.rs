@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::graph::{DType, Dim, MapFn, Op, TensorType, Trees, trees};
 use crate::scalar::UnaryFn;
 
-pub(super) fn map(op: &Op, inputs: &[&TensorType], function: MapFn) -> Types {
+pub(in crate::primitives) fn map(op: &Op, inputs: &[&TensorType], function: MapFn) -> Types {
     let shapes: Vec<&[Dim]> = inputs.iter().map(|ty| ty.shape.as_slice()).collect();
     one(map_dtype(op, function, inputs)?, broadcast_shapes(&shapes)?)
 }
@@ -67,7 +67,7 @@ fn map_dtype(op: &Op, function: MapFn, inputs: &[&TensorType]) -> Result<DType> 
     }
 }
 
-pub(super) fn iota(op: &Op, inputs: &[&TensorType], shape: &[Dim], axis: usize) -> Types {
+pub(in crate::primitives) fn iota(op: &Op, inputs: &[&TensorType], shape: &[Dim], axis: usize) -> Types {
     arity(op, inputs, 0)?;
     if axis >= shape.len() {
         return fail(format!("iota along axis {axis} of {shape:?}"));
@@ -75,12 +75,12 @@ pub(super) fn iota(op: &Op, inputs: &[&TensorType], shape: &[Dim], axis: usize) 
     one(DType::I64, shape.to_vec())
 }
 
-pub(super) fn dim_values(op: &Op, inputs: &[&TensorType], dims: &[Dim]) -> Types {
+pub(in crate::primitives) fn dim_values(op: &Op, inputs: &[&TensorType], dims: &[Dim]) -> Types {
     arity(op, inputs, 0)?;
     one(DType::I64, vec![Dim::from(dims.len())])
 }
 
-pub(super) fn leaves(inputs: &[&TensorType], trees: &Trees) -> Types {
+pub(in crate::primitives) fn leaves(inputs: &[&TensorType], trees: &Trees) -> Types {
     match trees.operands(inputs) {
         Some(operands) if are_trees(trees, &operands) => {
             one(DType::I32, vec![operands.x.shape[0].clone(), operands.roots.shape[0].clone()])

@@ -6,7 +6,7 @@ use crate::graph::op::Shapes;
 use crate::graph::{DType, Graph, Op, TensorType};
 
 /// Results of an [`Op::Scan`]: final states, then stacked outputs.
-pub(super) fn scan(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
+pub(in crate::primitives) fn scan(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
     let Op::Scan { body, trip, conditional, states, scans, reverse, shapes } = op else {
         return fail("a scan is needed");
     };
@@ -53,7 +53,7 @@ pub(super) fn scan(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
 }
 
 /// Results of an [`Op::If`] of two bodies.
-pub(super) fn choice(
+pub(in crate::primitives) fn choice(
     bodies: &[Graph; 2],
     inputs: &[&TensorType],
     shapes: &Shapes,
