@@ -8,7 +8,7 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 
-use crate::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, math, visit};
+use crate::{Buf, Expr, Index, Kernel, LoopKind, Stmt, Term, Var, math, visit};
 use onnxc_ir::graph::{DType, Dim};
 use onnxc_ir::scalar::CompareFn;
 use onnxc_machine::target::{Core, Goal};

@@ -8,7 +8,7 @@ use crate::error::{Error, Result, Stage};
 use crate::graph::claim::{Operand, V};
 use crate::graph::data::Says;
 use crate::graph::dim::overgrown;
-use crate::graph::{DType, DataSymbol, Dim, MAX_KNOWN, MapFn, Op, Requirement, Tensor, TensorType, ValueId};
+use crate::graph::{DType, DataSymbol, Dim, MAX_KNOWN, MapFn, Op, Requirement, TensorType, ValueId};
 use crate::scalar::{BinaryFn, UnaryFn};
 
 /// Operations of movement that an element is followed through.
