@@ -820,7 +820,7 @@ impl Isa {
             Op::Unary(Unary::ToInt | Unary::ToIntNearest | Unary::FromInt, _)
             | Op::Unary(Unary::ShrArithHalves(_) | Unary::ShrHalves(_), _) => !double,
             Op::Unary(Unary::RoundBf16, _) => !double && self.has_bf16,
-            // By several instructions where there is none.
+            // Processors without dot products compute it by several instructions.
             Op::Dot(signs, _) => !double && signs == Signs::SIGNED,
             Op::DotLane(_, signs, _) => !double && self.dot == Some(signs),
             Op::Convert(Convert::DoubleToLong, _) => false,
