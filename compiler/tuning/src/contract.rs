@@ -141,18 +141,26 @@ pub struct Facts<'a> {
     pub last_axis: Option<i64>,
 }
 
+/// How a tile takes the columns of a panel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TileColumns {
+    /// A divisor of the panel's columns.
+    pub count: usize,
+    /// Those that all rows take before they take the next ones.
+    pub together: usize,
+    /// Whether a row of the panel is loaded group by group, too, for want of registers.
+    pub is_crowded: bool,
+}
+
 /// Register tiles and their inner loops.
 #[derive(Clone, Debug)]
 pub struct RegisterTile {
     /// Leading row axes with loops of their own; the others form one axis that is cut into tiles.
     pub row_loops: usize,
     pub rows: usize,
-    /// A divisor of the panel's columns.
-    pub columns: usize,
-    /// Columns that all rows take before they take the next ones.
-    pub together: usize,
-    /// Whether a row of the panel is loaded group by group, too, for want of registers.
-    pub is_crowded: bool,
+    /// Of tiles of several rows, and of those of a single one.
+    many: TileColumns,
+    lone: TileColumns,
     /// Steps per iteration of the innermost loop, or a divisor of its extent close to it.
     pub unroll: i64,
     /// Loops of fewer steps are written out.
@@ -165,7 +173,7 @@ impl RegisterTile {
     pub fn choose(facts: &Facts<'_>, pick: &mut Picker<'_>) -> Result<RegisterTile> {
         let &Facts { core, panel, lanes, sum, .. } = facts;
         let vectors = (1..=panel / lanes).filter(|vectors| (panel / lanes).is_multiple_of(*vectors));
-        let columns = match facts.codes || facts.narrow {
+        let allowed = match facts.codes || facts.narrow {
             true => Allowed::one_of(vec![panel as i64], "panels that are widened are taken whole"),
             false => Allowed::one_of(
                 vectors.map(|vectors| (vectors * lanes) as i64).collect(),
@@ -200,30 +208,36 @@ impl RegisterTile {
         let whole = facts.codes || facts.narrow || lanes == 1;
         let vectors = panel / lanes;
         let beside = |part: usize| fit(part).0 - part + 1;
-        let holds = |part: usize| match facts.one_row {
+        let holds = |part: usize, one_row: bool| match one_row {
             true => fit(part).1 + beside(part) <= core.vector_registers,
             false => fit(part).2 >= FEW_ROWS,
         };
         // Parts of whole cache lines: with others, each part reads lines for columns that it has not.
-        let parts = || (1..=vectors).rev().filter(|part| vectors.is_multiple_of(*part) && holds(*part));
         let has_lines = |part: &usize| {
             *part == vectors || (part * lanes * sum.size()).is_multiple_of(CACHE_LINE as usize)
         };
-        let part = parts().find(has_lines).or_else(|| parts().next());
-        let part = part.filter(|_| !whole).unwrap_or(vectors);
-        let columns = pick.count("columns", part * lanes, &columns)?;
+        let part = |one_row: bool| {
+            let divides = |part: &usize| vectors.is_multiple_of(*part) && holds(*part, one_row);
+            let parts = || (1..=vectors).rev().filter(divides);
+            parts().find(has_lines).or_else(|| parts().next()).filter(|_| !whole).unwrap_or(vectors)
+        };
+        let columns = pick.count("columns", part(facts.one_row) * lanes, &allowed)?;
+        // A row that is alone waits for the panel, which it reads from the first byte to the last.
+        let lone_columns = match part(true) * lanes {
+            wider if !facts.one_row && wider > columns => pick.count("lone_columns", wider, &allowed)?,
+            _ => columns,
+        };
         let vectors = columns / lanes;
-        let beside = beside(vectors);
-        let (operands, own, fit) = fit(vectors);
+        let (operands, own, fit_rows) = fit(vectors);
         let registers = Allowed::between(
             1,
-            fit as i64,
+            fit_rows as i64,
             format!(
                 "of {} vector registers, operands take {operands} and each row {own}",
                 core.vector_registers
             ),
         );
-        let rows = pick.count("rows", rows(facts, columns, fit), &registers)?;
+        let rows = pick.count("rows", rows(facts, columns, fit_rows), &registers)?;
         let long = facts.has_taps || facts.last_axis.is_none_or(|extent| extent >= LONG_AXIS);
         let most = facts.row_axes.saturating_sub(1);
         let loops = match facts.loops {
@@ -243,15 +257,28 @@ impl RegisterTile {
         let groups = (1..=vectors).filter(|group| vectors.is_multiple_of(*group));
         let groups = Allowed::one_of(groups.map(|group| (group * lanes) as i64).collect(), "whole vectors");
         // Where the registers do not hold a row of the panel beside the sums, it comes in groups.
-        let is_crowded = lanes > 1 && !by_lane && rows * own + operands > core.vector_registers;
-        let room = (core.vector_registers + 1).saturating_sub(rows * own + beside).max(1);
-        let group = match is_crowded {
-            true => (1..=vectors.min(room)).rev().find(|group| vectors.is_multiple_of(*group)).unwrap_or(1),
-            false if by_lane && vectors.is_multiple_of(GROUP) => GROUP,
-            false => vectors,
+        let take = |columns: usize, rows: usize| {
+            let vectors = columns / lanes;
+            let (operands, own, _) = fit(vectors);
+            let is_crowded = lanes > 1 && !by_lane && rows * own + operands > core.vector_registers;
+            let room = (core.vector_registers + 1).saturating_sub(rows * own + beside(vectors)).max(1);
+            let divisor = |most: usize| (1..=most).rev().find(|group| vectors.is_multiple_of(*group));
+            let group = match is_crowded {
+                true => divisor(vectors.min(room)).unwrap_or(1),
+                false if by_lane && vectors.is_multiple_of(GROUP) => GROUP,
+                false => vectors,
+            };
+            TileColumns { count: columns, together: group * lanes, is_crowded }
         };
-        let together = pick.count("together", group * lanes, &groups)?;
-        Ok(RegisterTile { row_loops, rows, columns, together, is_crowded, unroll, short, sum_terms })
+        let many = take(columns, rows);
+        let many = TileColumns { together: pick.count("together", many.together, &groups)?, ..many };
+        let lone = if lone_columns == columns { many } else { take(lone_columns, 1) };
+        Ok(RegisterTile { row_loops, rows, many, lone, unroll, short, sum_terms })
+    }
+
+    /// The columns that tiles of some rows take at a time.
+    pub fn columns(&self, rows: usize) -> TileColumns {
+        if rows == 1 { self.lone } else { self.many }
     }
 
     /// Parts of a sum over an axis of `extent`, where it is cut: the largest divisor that is not far below the limit.

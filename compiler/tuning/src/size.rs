@@ -8,6 +8,7 @@ use onnxc_machine::target::Goal;
 const SMALL: &[(&str, i64)] = &[
     ("rows", 2),
     ("columns", 8),
+    ("lone_columns", 8),
     ("parts", 1),
     ("block", 0),
     ("unroll", 1),

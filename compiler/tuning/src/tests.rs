@@ -1,5 +1,5 @@
 use super::contract::{
-    Blocks, Extents, Facts, Prefetch, ProcessorTile, RegisterTile, TileWork, Walk, Widening,
+    Blocks, Extents, Facts, Prefetch, ProcessorTile, RegisterTile, TileColumns, TileWork, Walk, Widening,
 };
 use super::*;
 use onnxc_ir::graph::{DType, Dim, Sym};
@@ -95,7 +95,8 @@ fn sums_of_one_row_stay_in_registers() {
         let lanes = core.lanes(4);
         let facts = Facts { one_row: true, ..facts(&core, panel) };
         let tile = with("", |pick| RegisterTile::choose(&Facts { lanes, ..facts }, pick)).unwrap().0;
-        (tile.columns, tile.together, tile.is_crowded)
+        let TileColumns { count, together, is_crowded } = tile.columns(1);
+        (count, together, is_crowded)
     };
     // 8 sums of 16 registers leave room for 4 vectors of the panel and an element, not for 8.
     assert_eq!(of("x86-64-v3", 64), (64, 32, true));
@@ -103,6 +104,22 @@ fn sums_of_one_row_stay_in_registers() {
     assert_eq!(of("x86-64-v4", 64), (64, 64, false));
     // 16 sums would leave none.
     assert_eq!(of("x86-64", 64), (32, 16, true));
+}
+
+/// A tile of one row beside those of several reads a panel whole, where these take parts of it.
+#[test]
+fn rows_that_are_alone_take_wider_parts() {
+    let of = |cpu: &str, panel: usize, settings: &str| {
+        let core = core(cpu);
+        let choose = |pick: &mut Picker<'_>| RegisterTile::choose(&facts(&core, panel), pick);
+        let (tile, text) = with(settings, choose).unwrap();
+        ([2, 1].map(|rows| tile.columns(rows).count), text.contains("lone_columns"))
+    };
+    assert_eq!(of("x86-64-v3", 16, ""), ([16, 16], false));
+    assert_eq!(of("x86-64-v3", 32, ""), ([16, 32], true));
+    assert_eq!(of("x86-64-v3", 48, ""), ([16, 48], true));
+    assert_eq!(of("x86-64-v3", 32, "lone_columns=16"), ([16, 16], true));
+    assert_eq!(of("x86-64-v4", 32, ""), ([32, 32], false));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use onnxc_ir::error::Result;
 use onnxc_ir::graph::{DOT_DEPTH, DType, Dim, Node, Op, ValueId};
 use onnxc_ir::scalar::{BinaryFn, CompareFn};
 use onnxc_tuning::Picker;
-use onnxc_tuning::contract::{DigitTile, Facts, RegisterTile};
+use onnxc_tuning::contract::{DigitTile, Facts};
 
 /// Bits of a digit, a byte.
 const DIGIT_BITS: i32 = 8;
@@ -173,7 +173,8 @@ impl Lowering<'_> {
             Some(steps) if (steps as usize).is_multiple_of(per_word) => Dim::from(steps as usize / per_word),
             _ => return internal("parts of no whole words"),
         };
-        let tuned = RegisterTile { unroll: digits.tile.unroll, ..job.tile.clone() };
+        let mut tuned = job.tile.clone();
+        tuned.unroll = digits.tile.unroll;
         let totals = self.group_totals(job, tile, digits, part)?;
         for pass in digits.passes(rows) {
             self.begin_pass(job, tile, digits, (dots, &pass), &totals, part)?;

@@ -161,6 +161,12 @@ struct Tile {
     ahead: Option<Ahead>,
 }
 
+impl Tile {
+    fn columns(&self, job: &Job) -> usize {
+        job.tile.columns(self.rows.len()).count
+    }
+}
+
 /// Columns of a panel, from one on.
 struct Columns<'a> {
     panel: &'a Index,
@@ -367,7 +373,7 @@ impl Lowering<'_> {
     }
 
     fn tile(&mut self, job: &Job, tile: &Tile) -> Result<()> {
-        let acc = self.kernel.local("acc", job.sum, &[tile.rows.len(), job.tile.columns], job.lanes);
+        let acc = self.kernel.local("acc", job.sum, &[tile.rows.len(), tile.columns(job)], job.lanes);
         self.prefetch_results(job, tile);
         let sums = match &job.terms {
             Terms::Codes { per_word, .. } if tile.widened.is_none() => {
@@ -432,7 +438,7 @@ impl Lowering<'_> {
 
     /// A statement for every register of a tile.
     fn for_registers(&mut self, job: &Job, rows: usize, stmt: &dyn Fn(Vec<Index>) -> Stmt) -> Result<()> {
-        self.for_columns(job, 0..job.tile.columns, &mut |cx, column| {
+        self.for_columns(job, 0..job.tile.columns(rows).count, &mut |cx, column| {
             (0..rows).for_each(|row| cx.push(stmt(vec![Index::int(row as i64), column.clone()])));
             Ok(())
         })
@@ -490,7 +496,7 @@ impl Lowering<'_> {
             taps::loops(nest, &conditions).into_iter().for_each(|stmt| self.push(stmt));
             return Ok(acc);
         }
-        let sums = self.kernel.local("sums", job.sum, &[rows, job.tile.columns], job.lanes);
+        let sums = self.kernel.local("sums", job.sum, &[rows, tile.columns(job)], job.lanes);
         self.clear(job, sums, rows)?;
         nest.body = self.scope(|cx| {
             cx.clear(job, acc, rows)?;
@@ -576,12 +582,13 @@ impl Lowering<'_> {
     fn step(&mut self, job: &Job, tile: &Tile, acc: Local, step: &InnerStep) -> Result<()> {
         let lane = self.kernel.loop_var("v");
         let body = self.scope(|cx| {
-            let (vectors, group) = (job.tile.columns / job.lanes, job.tile.together / job.lanes);
+            let taken = job.tile.columns(tile.rows.len());
+            let (vectors, group) = (taken.count / job.lanes, taken.together / job.lanes);
             let mut panel_row = Vec::with_capacity(vectors);
             let mut elements = vec![];
             for first in (0..vectors).step_by(group) {
                 let end = (first + group).min(vectors);
-                let loaded = if job.tile.is_crowded { end } else { vectors };
+                let loaded = if taken.is_crowded { end } else { vectors };
                 for vector in panel_row.len()..loaded {
                     let column = Index::int((vector * job.lanes) as i64);
                     let column = if job.lanes == 1 { column } else { column.add(&Index::var(lane)) };
@@ -724,7 +731,7 @@ impl Lowering<'_> {
 
     /// Stores the tile.
     fn epilogue(&mut self, job: &Job, tile: &Tile, sums: Local) -> Result<()> {
-        let part = Columns { panel: &tile.panel, first: &tile.first, count: job.tile.columns };
+        let part = Columns { panel: &tile.panel, first: &tile.first, count: tile.columns(job) };
         self.columns_of_panel(job, &part, &mut |cx, column| cx.store_rows(job, tile, sums, column))
     }
 
@@ -815,21 +822,23 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// A tile for each part of a panel's columns that is taken at a time. What comes next is asked for in the first; the others, whose
-    /// code is the same, are a loop.
+    /// A tile of some rows for each part of a panel's columns that is taken at a time. What comes next is asked for in the first; the
+    /// others, whose code is the same, are a loop.
     fn for_parts_of_columns(
         &mut self,
         job: &Job,
+        rows: usize,
         ahead: Option<Ahead>,
         fill: PartFn<'_, Self>,
     ) -> Result<()> {
+        let columns = job.tile.columns(rows).count;
         // Of a single panel, those with columns.
-        let parts = job.panels.first_columns().div_ceil(job.tile.columns);
+        let parts = job.panels.first_columns().div_ceil(columns);
         let written = usize::from(ahead.is_some() || parts == 1);
         if written == 1 {
             fill(self, Index::zero(), ahead)?;
         }
-        let first = |part: Index| part.scale(&Dim::from(job.tile.columns));
+        let first = |part: Index| part.scale(&Dim::from(columns));
         match parts - written {
             0 => Ok(()),
             1 => fill(self, first(Index::int(written as i64)), None),

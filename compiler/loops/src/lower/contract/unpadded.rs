@@ -59,7 +59,7 @@ impl Lowering<'_> {
                     let rows: Vec<Vec<Index>> =
                         rows.into_iter().map(|row| [lead.clone(), row].concat()).collect();
                     let ahead = ahead.clone().map(|ahead| ahead.of_tile(tile));
-                    cx.for_parts_of_columns(job, ahead, &mut |cx, first, ahead| {
+                    cx.for_parts_of_columns(job, rows.len(), ahead, &mut |cx, first, ahead| {
                         let (batch, rows, panel) = (batch.to_vec(), rows.clone(), panel.clone());
                         cx.tile(job, &Tile { batch, rows, panel, widened: None, first, ahead })
                     })

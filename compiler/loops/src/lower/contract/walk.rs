@@ -276,7 +276,7 @@ impl<'a> Lowering<'a> {
                     }
                     let number = before.add(tile);
                     let ahead = ahead.clone().and_then(|ahead| ahead.of_run(job, run.size, looped, number));
-                    cx.for_parts_of_columns(job, ahead, &mut |cx, first, ahead| {
+                    cx.for_parts_of_columns(job, run.size, ahead, &mut |cx, first, ahead| {
                         let (batch, rows, panel) = (batch.to_vec(), rows.clone(), panel.clone());
                         cx.tile(job, &Tile { batch, rows, panel, widened, first, ahead })
                     })
