@@ -1,5 +1,5 @@
-//! Digests: 128 bits of values, by which equal ones are known again where they are not kept, and the SHA-1 that the specification
-//! of ONNX has for files.
+//! Digests: 128 bits of values, by which equal ones are known again where they are not kept, 64 bits that objects and dumps have, and
+//! the SHA-1 that the specification of ONNX has for files.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -27,6 +27,13 @@ impl Hasher for Collected {
     fn finish(&self) -> u64 {
         0
     }
+}
+
+/// The FNV-1a hash: the same on all machines and in all versions, for what objects and dumps have of it.
+pub fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// SHA-1 (FIPS 180-4). The specification of ONNX names it for checksums of external data: against damage, not against forgery.

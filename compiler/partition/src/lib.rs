@@ -18,6 +18,7 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use onnxc_ir::digest::fnv1a;
 use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_ir::graph::arrangement::{Arrangement, Sharding};
 use onnxc_ir::graph::exchange::Rank;
@@ -108,11 +109,7 @@ fn states(graph: &Graph) -> impl Iterator<Item = &Input> {
 
 /// What is the same for all ranks of one model, and differs for others.
 fn digest(graph: &Graph, plan: &decide::RankPlan) -> i64 {
-    let text = format!("{graph}{}", plan.text(graph));
-    let hash = text
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-    hash.cast_signed()
+    fnv1a(format!("{graph}{}", plan.text(graph)).as_bytes()).cast_signed()
 }
 
 fn unsupported(message: String) -> Error {

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 
+use crate::digest::fnv1a;
 use crate::graph::data::Says;
 use crate::graph::parse::operation::attributes;
 use crate::graph::{
@@ -380,11 +381,4 @@ pub fn numbers(tensor: &Tensor) -> Option<Vec<String>> {
 /// A name on one line, without what ends a line of [`structure`].
 fn line(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// The FNV-1a hash: stable over machines and versions, so dumps can be compared.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

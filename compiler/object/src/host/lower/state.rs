@@ -12,6 +12,7 @@ use crate::host::lower::builder::Builder;
 use crate::host::lower::layout::{Initial, Plan, REPEATED, bound_symbols};
 use crate::host::lower::sizes::{Sizes, given_symbols, leave_if};
 use crate::host::message::{V, printable};
+use onnxc_ir::digest::fnv1a;
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::{Dim, Graph, Growth, Sym};
 use onnxc_schedule::{ALIGN, aligned};
@@ -37,17 +38,15 @@ impl StateLayout {
         let words = 1 + symbols.len() as i64;
         let mut end = aligned(&Dim::from(8 * words));
         let mut offsets = vec![];
-        // FNV-1a, of what decides where what lies.
-        let mut tag = 0xcbf2_9ce4_8422_2325_u64;
+        // What decides where what lies.
+        let mut text = String::new();
         for at in graph.given_inputs()..graph.inputs.len() {
             let ty = graph.ty(graph.inputs[at].value);
-            for byte in format!("{}:{ty};", graph.inputs[at].name).bytes() {
-                tag = (tag ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-            }
+            text += &format!("{}:{ty};", graph.inputs[at].name);
             offsets.push(end.clone());
             end = end + aligned(&ty.bytes());
         }
-        Some(StateLayout { tag: tag as i64, symbols, offsets, bytes: end })
+        Some(StateLayout { tag: fnv1a(text.as_bytes()).cast_signed(), symbols, offsets, bytes: end })
     }
 
     /// Sizes that a run needs as words of its workspace.
