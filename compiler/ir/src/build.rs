@@ -347,7 +347,7 @@ impl<'g> Builder<'g> {
             inputs.iter().filter_map(|&value| self.graph.ty(value).elements().as_const()).max().unwrap_or(0);
         let limit = match op {
             Op::Concat { .. } => i64::MAX,
-            Op::Contract { .. } => largest.saturating_mul(4),
+            Op::Contract { .. } | Op::WinogradFilter { .. } => largest.saturating_mul(4),
             _ => largest.saturating_mul(2),
         };
         let deferred =

@@ -29,6 +29,7 @@ fn types(op: &Op, inputs: &[&TensorType]) -> Types {
         Op::Pack { batch, k, nr } => infer::contract::pack(op, inputs, (*batch, *k, *nr)),
         Op::Dequantize { bits, .. } => infer::contract::dequantize(inputs, *bits),
         Op::WinogradInput { tile } => infer::contract::winograd_input(op, inputs, *tile),
+        Op::WinogradFilter { tile } => infer::contract::winograd_filter(op, inputs, *tile),
         Op::WinogradOutput { tile, height, width } => {
             infer::contract::winograd_output(op, inputs, *tile, [height, width])
         }
@@ -154,6 +155,10 @@ fn needs(op: &Op, inputs: &[&TensorType], results: &[TensorType]) -> Vec<Stated>
                 list.all_equal("the number of squares along an axis", std::slice::from_ref(squares), &wanted);
             }
         }
+        Op::WinogradFilter { .. } => {
+            let taps = [Dim::from(KERNEL * KERNEL)];
+            list.all_equal("the number of weights of a kernel", &inputs[0].shape[..1], &taps);
+        }
         Op::Scan { trip, .. } => list.not_negative("the number of iterations", trip),
         Op::Reduce { .. }
         | Op::ArgReduce { .. }
@@ -205,6 +210,7 @@ fn value(op: &Op, inputs: &[&Tensor], shape: &[usize], indices: &Operand) -> Res
             eval::movement::window(inputs[0], *first, strides, dilations, shape)
         }
         Op::WinogradInput { tile } => eval::winograd::input(inputs[0], *tile, shape),
+        Op::WinogradFilter { tile } => eval::winograd::filter(inputs[0], *tile, shape),
         Op::WinogradOutput { tile, .. } => eval::winograd::output(inputs[0], *tile, shape),
         Op::Gather { .. }
         | Op::GatherElements { .. }

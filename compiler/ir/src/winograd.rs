@@ -36,6 +36,15 @@ pub fn of_input(dtype: DType) -> Option<DType> {
     }
 }
 
+/// The same of weights. Those of bytes are i32 before, their zero point taken away.
+pub fn of_filter(dtype: DType) -> Option<DType> {
+    match dtype {
+        DType::F32 | DType::F64 => Some(dtype),
+        DType::I32 => Some(DType::I16),
+        _ => None,
+    }
+}
+
 /// Whether results are made of sums of a type.
 pub fn has_results(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F64 | DType::I32)

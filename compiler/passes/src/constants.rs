@@ -130,8 +130,9 @@ impl Folder<'_> {
             let reads_constants = node.inputs.iter().all(|&input| self.is_constant(input));
             let is_static = node.op.dims().iter().all(|dim| dim.is_const())
                 && node.outputs.iter().all(|&output| bytes(self.graph.ty(output)).is_some());
-            let narrow = matches!(node.op, Op::Dequantize { .. });
-            if !reads_constants || !is_static || narrow || self.may_fail(id)? {
+            // What they are computed from is smaller, which is why the run computes them.
+            let grows = matches!(node.op, Op::Dequantize { .. } | Op::WinogradFilter { .. });
+            if !reads_constants || !is_static || grows || self.may_fail(id)? {
                 continue;
             }
             let node = &self.graph.nodes[id];

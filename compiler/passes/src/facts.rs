@@ -138,7 +138,9 @@ fn shown(op: &Op) -> Option<Fact> {
         Op::Pack { .. } => Some(Fact::Packing),
         Op::Dequantize { .. } => Some(Fact::Codes),
         Op::Append { panel: Some(_), .. } => Some(Fact::PanelStates),
-        Op::WinogradInput { .. } | Op::WinogradOutput { .. } => Some(Fact::MinimalFiltering),
+        Op::WinogradInput { .. } | Op::WinogradFilter { .. } | Op::WinogradOutput { .. } => {
+            Some(Fact::MinimalFiltering)
+        }
         Op::ImplicitPad { .. } => Some(Fact::ImplicitPadding),
         _ => None,
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::digits::digits;
 use crate::products::{Known, bf16_of};
-use crate::rewrite::{bodies, rewrite};
+use crate::rewrite::{bodies, producer, rewrite};
 use crate::weights::Weights;
 use crate::{Options, Precision, hoist};
 use onnxc_ir::build::Builder;
@@ -269,6 +269,14 @@ fn pack(b: &mut Builder, rhs: ValueId, batch: usize, k: usize, nr: usize) -> Res
         // A view: what a step reads lies side by side as it is.
         let cut = b.reshape(rhs, view.from)?;
         return b.transpose(cut, &view.perm);
+    }
+    if let Some(Node { op: op @ Op::WinogradFilter { .. }, inputs, .. }) = producer(b.graph, rhs)
+        && batch > 0
+    {
+        // It is about the first axis alone: panels pass through it as well as rows, and those of weights are laid out by the compiler.
+        let (op, weights) = (op.clone(), inputs[0]);
+        let panels = pack(b, weights, batch, k, nr)?;
+        return b.unfolded(op, &[panels]);
     }
     b.emit1(Op::Pack { batch, k, nr }, &[rhs])
 }

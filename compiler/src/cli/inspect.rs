@@ -157,7 +157,9 @@ struct KernelReport {
 #[derive(Serialize)]
 struct WinogradReport {
     convolutions: usize,
-    /// Of their transformed weights in the object, and of the weights as they were.
+    /// Of these, every run transforms the weights.
+    of_runs: usize,
+    /// Transformed weights in the object, and what they were before.
     weight_bytes: i64,
     plain_bytes: i64,
 }
@@ -338,10 +340,10 @@ fn print(report: &Report) {
             say!("  {name}: {}", texts.join(", "));
         }
     }
-    if let Some(WinogradReport { convolutions, weight_bytes, plain_bytes }) = report.winograd {
+    if let Some(WinogradReport { convolutions, of_runs, weight_bytes, plain_bytes }) = report.winograd {
         say!(
-            "Winograd: {convolutions} convolutions by minimal filtering, whose weights take {weight_bytes} bytes in place of \
-             {plain_bytes}; -Os does without"
+            "Winograd: {convolutions} convolutions by minimal filtering; the object has {weight_bytes} bytes of transformed weights in \
+             place of {plain_bytes}, and a run transforms those of {of_runs} convolutions; -Os does without"
         );
     }
     for FunctionReport { signature, nodes, .. } in &report.functions {
@@ -366,7 +368,7 @@ fn print(report: &Report) {
 
 /// Convolutions whose results come from a Winograd transform, and their weights.
 fn winograd(graph: &Graph) -> Option<WinogradReport> {
-    let mut report = WinogradReport { convolutions: 0, weight_bytes: 0, plain_bytes: 0 };
+    let mut report = WinogradReport { convolutions: 0, of_runs: 0, weight_bytes: 0, plain_bytes: 0 };
     let mut open = vec![graph];
     while let Some(graph) = open.pop() {
         let producer = |value: ValueId| graph.producer(value).map(|node: NodeId| &graph.nodes[node]);
@@ -384,11 +386,15 @@ fn winograd(graph: &Graph) -> Option<WinogradReport> {
             else {
                 continue;
             };
+            report.convolutions += 1;
+            if graph.producer(value).is_some() {
+                report.of_runs += 1;
+                continue;
+            }
             // Those of bytes have 16 bits.
             let of_byte = if graph.ty(value).dtype == DType::I16 { 2 } else { 1 };
             let elements = of_byte * (tile + KERNEL - 1).pow(2) as i64;
             let plain = weights / elements * (KERNEL * KERNEL) as i64;
-            report.convolutions += 1;
             report.weight_bytes += weights;
             report.plain_bytes += plain.min(made_of(graph, value).unwrap_or(plain));
         }

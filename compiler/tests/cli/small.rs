@@ -10,7 +10,8 @@ use prost::Message;
 use crate::{folder, onnxc};
 
 /// A 3x3 convolution that is worth minimal filtering, then a product; with weights of 16 bits, if `half`.
-fn write_convolution(path: &Path, half: bool) {
+fn write_convolution(path: &Path, size: usize, half: bool) {
+    let size = size.to_string();
     let dims = [32, 32, 3, 3];
     let values = (0..dims.iter().product::<i64>()).map(|at| (at % 7) as f32 * 0.1 - 0.3);
     let weights = match half {
@@ -28,7 +29,7 @@ fn write_convolution(path: &Path, half: bool) {
     let nodes =
         vec![wide, conv, build::node("Relu", &["c"], &["r"]), build::node("ReduceMean", &["r"], &["y"])];
     let mut graph = build::graph(
-        vec![build::f32_value("x", &["1", "32", "56", "56"])],
+        vec![build::f32_value("x", &["1", "32", &size, &size])],
         nodes,
         vec![build::f32_value("y", &["1", "1", "1", "1"])],
     );
@@ -39,7 +40,7 @@ fn write_convolution(path: &Path, half: bool) {
 #[test]
 fn small_objects_do_without_what_is_large() {
     let folder = folder();
-    write_convolution(&folder.path().join("conv.onnx"), false);
+    write_convolution(&folder.path().join("conv.onnx"), 14, false);
     let target = ["--target", "x86_64-unknown-linux-gnu"];
     let out = |arguments: &[&str]| {
         let run = onnxc(folder.path(), &[arguments, &target].concat());
@@ -59,9 +60,16 @@ fn small_objects_do_without_what_is_large() {
     assert_eq!((&report["convolutions"], &report["plain_bytes"]), (&1.into(), &plain.into()));
     assert!(report["weight_bytes"].as_i64().unwrap() >= plain * 16 / 9);
     // Those of 16 bits take half of that.
-    write_convolution(&folder.path().join("half.onnx"), true);
+    write_convolution(&folder.path().join("half.onnx"), 14, true);
     let halved = out(&[&["inspect", "half.onnx"], &native[..]].concat());
     assert!(halved.contains(&format!("in place of {}", plain / 2)), "{halved}");
+    // Where maps are large, runs transform the weights, and the object has them as they were.
+    write_convolution(&folder.path().join("large.onnx"), 56, false);
+    let large = out(&["inspect", "large.onnx"]);
+    assert!(
+        large.contains("has 0 bytes of transformed weights") && large.contains("of 1 convolutions; -Os"),
+        "{large}"
+    );
     let small = out(&["inspect", "conv.onnx", "-Os"]);
     assert!(!small.contains("Winograd") && small.contains(", for x86-64\n"), "{small}");
     for model in ["conv.onnx", "digits.onnx"] {
@@ -79,7 +87,7 @@ fn small_objects_do_without_what_is_large() {
 #[test]
 fn small_code_computes_the_same() {
     let folder = folder();
-    write_convolution(&folder.path().join("conv.onnx"), false);
+    write_convolution(&folder.path().join("conv.onnx"), 14, false);
     for model in ["conv.onnx", "digits.onnx"] {
         let result = |level: &str| {
             let arguments = ["run", model, "--random", "3", level, "--exact", "--output", "out"];

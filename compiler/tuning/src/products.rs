@@ -41,6 +41,8 @@ pub struct PackPolicy {
     /// Bytes that transformed weights of convolutions may add, for each byte of the model's weights of f32 and of narrower ones;
     /// without, any number. Where code is few bytes of the model's, they may add what code leaves of [`FOR_CODE`], too.
     pub transformed: Option<[f64; 2]>,
+    /// Whether runs may transform weights of convolutions themselves, in memory of their own.
+    pub transforms: bool,
     /// Bytes as f32 above which values of 16 bits that windows read are kept in 16 bits.
     pub kept_above: i64,
 }
@@ -76,6 +78,7 @@ impl PackPolicy {
         bf16_pairs: false,
         digits: 0,
         transformed: None,
+        transforms: true,
         kept_above: i64::MAX,
     };
 
@@ -101,6 +104,7 @@ impl PackPolicy {
         bf16_pairs: false,
         digits: DIGITS,
         transformed: None,
+        transforms: true,
         kept_above: KEPT_ABOVE,
     };
 
@@ -128,6 +132,7 @@ impl PackPolicy {
         bf16_pairs: false,
         digits: DIGITS,
         transformed: None,
+        transforms: true,
         kept_above: KEPT_ABOVE,
     };
 
@@ -162,7 +167,7 @@ impl PackPolicy {
 
     /// The same in C for microcontrollers: their integers are as fast as floats or much faster, and their memory is small.
     pub const SOURCE: PackPolicy =
-        PackPolicy { rates: Rates { bytes: 1.0, ..Rates::NONE }, ..PackPolicy::SCALAR };
+        PackPolicy { rates: Rates { bytes: 1.0, ..Rates::NONE }, transforms: false, ..PackPolicy::SCALAR };
 
     /// For leaf kernels of 512 bits and of 256, from the same panels: what is widened is in panels that are taken whole.
     pub const MIXED: PackPolicy = PackPolicy {

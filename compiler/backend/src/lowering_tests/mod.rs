@@ -276,14 +276,20 @@ impl Draft {
         }
     }
 
-    /// Both transforms of a Winograd convolution, without the products between them.
+    /// Transforms of a Winograd convolution: that of weights, or both others without the products between them.
     fn winograd(&mut self, x: ValueId, shape: &[Dim], dtype: DType) -> Option<ValueId> {
         let mut shape = shape.to_vec();
         while shape.len() < 4 {
             shape.insert(0, Dim::ONE);
         }
-        let (h, w) = (shape[1].as_const()? as usize, shape[2].as_const()? as usize);
         let tile = self.dice.pick(&[2, 4]);
+        if self.dice.chance(25) {
+            let taps = [&[Dim::from(9usize)], &shape[..]].concat();
+            let x = self.build().expand(x, taps).ok()?;
+            let squares = self.build().emit1(Op::WinogradFilter { tile }, &[x]).ok()?;
+            return self.build().cast(squares, dtype).ok();
+        }
+        let (h, w) = (shape[1].as_const()? as usize, shape[2].as_const()? as usize);
         let counts = [h, w].map(|extent| extent.saturating_sub(2).div_ceil(tile).max(1));
         let x = self.build().reshape(x, shape).ok()?;
         let own = if dtype == DType::I32 { self.dice.pick(&[DType::I8, DType::U8]) } else { dtype };

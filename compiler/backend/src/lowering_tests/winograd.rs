@@ -31,6 +31,21 @@ fn graph_of(tile: usize, channels: usize, dtype: DType) -> Graph {
     graph
 }
 
+/// Weights of kernels, transformed; one axis behind that of the taps is a symbol, if there is any.
+fn filters_of(tile: usize, rest: &[usize], dtype: DType) -> Graph {
+    let mut graph = Graph::default();
+    graph.origins.push(Origin::new("test", "Test", 0));
+    let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
+    let mut shape: Vec<Dim> = [9].iter().chain(rest).map(|&size| Dim::from(size)).collect();
+    if let Some(first) = shape.get_mut(1) {
+        *first = Dim::sym(b.fresh_symbol());
+    }
+    let weights = b.input("weights", TensorType::new(dtype, shape), None);
+    let squares = b.emit1(Op::WinogradFilter { tile }, &[weights]).unwrap();
+    graph.outputs = vec![("squares".into(), squares)];
+    graph
+}
+
 /// Images and their heights and widths: none, one, and each rest of a tile in either direction.
 const SIZES: [(usize, usize, usize); 10] = [
     (1, 0, 3),
@@ -55,6 +70,15 @@ fn check_sizes(core: &Core, execute: Execute<'_, Kernel>) {
             let more = dice.tensor(dtype, &[batch, height, width, channels]);
             check(&graph, &[x, more], true, core, execute)
                 .unwrap_or_else(|error| panic!("tiles of {tile}, {batch} of {height} by {width}: {error}"));
+        }
+    }
+    let rests: [&[usize]; 7] = [&[], &[1], &[37], &[0, 8], &[3, 5, 16], &[2, 3, 24], &[2, 3, 4]];
+    let dtypes = [DType::F32, DType::F64, DType::I32];
+    for (rest, dtype) in rests.into_iter().flat_map(|rest| dtypes.map(|dtype| (rest, dtype))) {
+        for tile in [2, 4] {
+            let weights = dice.tensor(dtype, &[&[9], rest].concat());
+            check(&filters_of(tile, rest, dtype), &[weights], true, core, execute)
+                .unwrap_or_else(|error| panic!("weights {rest:?} for tiles of {tile}: {error}"));
         }
     }
 }

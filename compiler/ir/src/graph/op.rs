@@ -164,6 +164,8 @@ pub enum Op {
     /// `x: [n, h, w, c]` in overlapping squares of `tile + 2`, each `B^T d B` (see `winograd.rs`):
     /// `[n, th, tw, (tile+2)^2, c]`, where `h = th*tile + 2` and `w = tw*tile + 2`. Of bytes they are i16.
     WinogradInput { tile: usize },
+    /// Weights of 3x3 kernels `[9, ..]`, each kernel `G g G^T`: `[(tile+2)^2, ..]`. Of i32 they are i16.
+    WinogradFilter { tile: usize },
     /// Products `[(tile+2)^2, n, th, tw, c]` in squares, each `A^T m A`, joined and cut to `height` and `width`:
     /// `[n, height, width, c]`. Those of i32 are divided by the square of the scale, see [`crate::winograd::Quotient`].
     WinogradOutput { tile: usize, height: Dim, width: Dim },
@@ -368,6 +370,7 @@ impl Op {
             Op::Append { .. } => "append",
             Op::Window { .. } => "window",
             Op::WinogradInput { .. } => "winograd_input",
+            Op::WinogradFilter { .. } => "winograd_filter",
             Op::WinogradOutput { .. } => "winograd_output",
             Op::Gather { .. } => "gather",
             Op::GatherElements { .. } => "gather_elements",
@@ -437,6 +440,7 @@ impl Op {
             | Op::Contract { .. }
             | Op::Dequantize { .. }
             | Op::WinogradInput { .. }
+            | Op::WinogradFilter { .. }
             | Op::WinogradOutput { .. }
             | Op::Cumulate { .. }
             | Op::Leaves(_)
@@ -490,6 +494,7 @@ impl Op {
             | Op::Cumulate { .. }
             | Op::Pack { .. }
             | Op::WinogradInput { .. }
+            | Op::WinogradFilter { .. }
             | Op::Sort { .. }
             | Op::Suppress { .. }
             | Op::Append { .. }
@@ -522,7 +527,7 @@ impl Op {
                 (1, rhs) => Need::Panels { depth: rhs.depth() },
                 _ => Need::Buffer,
             },
-            Op::Pack { .. } => Need::Strided,
+            Op::Pack { .. } | Op::WinogradFilter { .. } => Need::Strided,
             Op::WinogradInput { .. } | Op::WinogradOutput { .. } => Need::StridedUnpadded,
             Op::Dequantize { .. }
             | Op::Scan { .. }
@@ -592,6 +597,7 @@ impl Op {
             | Op::Concat { .. }
             | Op::Append { .. }
             | Op::WinogradInput { .. }
+            | Op::WinogradFilter { .. }
             | Op::WinogradOutput { .. }
             | Op::ScatterElements { .. }
             | Op::Iota { .. }
@@ -630,6 +636,7 @@ impl Op {
             | Op::Dequantize { .. }
             | Op::Append { .. }
             | Op::WinogradInput { .. }
+            | Op::WinogradFilter { .. }
             | Op::WinogradOutput { .. }
             | Op::ScatterElements { .. }
             | Op::ScatterNd { .. }
@@ -669,6 +676,7 @@ impl Op {
             | Op::Append { .. }
             | Op::Window { .. }
             | Op::WinogradInput { .. }
+            | Op::WinogradFilter { .. }
             | Op::WinogradOutput { .. }
             | Op::Iota { .. }
             | Op::DimValues { .. }
@@ -748,6 +756,7 @@ impl Op {
                 (0..rank).map(of).collect()
             }
             Op::Reduce { axes, .. } => but(&|axis| axes.contains(&axis)),
+            Op::WinogradFilter { .. } => but(&|axis| axis == 0),
             Op::ArgReduce { axis: own, .. }
             | Op::Cumulate { axis: own, .. }
             | Op::Sort { axis: own, .. }
@@ -834,6 +843,7 @@ impl Op {
             | Op::Concat { axis: _ }
             | Op::Window { first: _, kernel: _, strides: _, dilations: _ }
             | Op::WinogradInput { tile: _ }
+            | Op::WinogradFilter { tile: _ }
             | Op::Gather { axis: _ }
             | Op::GatherElements { axis: _ }
             | Op::GatherNd { batch: _ }
@@ -901,6 +911,7 @@ impl Op {
             | Op::Concat { .. }
             | Op::Window { .. }
             | Op::WinogradInput { .. }
+            | Op::WinogradFilter { .. }
             | Op::Gather { .. }
             | Op::GatherElements { .. }
             | Op::GatherNd { .. }

@@ -84,6 +84,7 @@ impl Lowering<'_> {
             | Op::Pack { .. }
             | Op::Append { .. }
             | Op::WinogradInput { .. }
+            | Op::WinogradFilter { .. }
             | Op::WinogradOutput { .. }
             | Op::ScatterElements { .. }
             | Op::ScatterNd { .. }
@@ -106,6 +107,7 @@ impl Lowering<'_> {
         match &node.op {
             Op::Concat { axis } => self.concat(&inputs, *axis, out)?,
             Op::WinogradInput { tile } => self.winograd_input(inputs[0], *tile, out)?,
+            Op::WinogradFilter { tile } => self.winograd_filter(inputs[0], *tile, out)?,
             Op::Pad { lo, .. } => self.pad(inputs[0], inputs[1], lo, out)?,
             Op::Pack { batch, k, nr } => self.pack(inputs[0], *batch, *k, *nr, out)?,
             Op::ArgReduce { max, axis, last } => self.arg_reduce(inputs[0], *max, *axis, *last, out)?,

@@ -2,6 +2,7 @@
 //! the left and from the right. The results of the output transform have an epilogue, as those of a contraction.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::lower::{Lowering, Override, internal};
 use crate::nest::Nest;
@@ -41,6 +42,38 @@ impl Lowering<'_> {
                 };
                 cx.both_sides(&matrices.input, passes, &mut load, &mut store)
             })
+        })
+    }
+
+    /// A row of all squares before the next one. The elements of a whole square are written to places that are often a power of two
+    /// apart, which meet in few lines of a cache.
+    pub(super) fn winograd_filter(&mut self, weights: ValueId, tile: usize, out: ValueId) -> Result<()> {
+        let floats = self.graph.ty(weights).dtype.is_float();
+        let Some(matrices) = matrices(tile, floats) else { return internal(format!("tiles of {tile}")) };
+        let size = tile + KERNEL - 1;
+        let TensorType { dtype, shape } = self.graph.ty(out).clone();
+        let kernels = &shape[1..];
+        let (each, kernels) = kernels.split_at(kernels.len().min(1));
+        self.for_shared(each, &mut |cx, outer| {
+            for row in 0..size {
+                cx.squares(kernels, &mut |cx, inner| {
+                    let at = |place: usize| {
+                        let place = [Index::int(place as i64)];
+                        place.iter().chain(&outer).chain(inner).cloned().collect::<Vec<_>>()
+                    };
+                    let mut load = |cx: &mut Self, row: usize, column: usize| {
+                        let value = cx.expr_at(weights, &at(row * KERNEL + column))?;
+                        Ok(cx.bind("g", value))
+                    };
+                    let mut store = |cx: &mut Self, row: usize, column: usize, value: Expr| {
+                        let value = if floats { value } else { Expr::cast(dtype, value) };
+                        cx.store(out, &at(row * size + column), value);
+                        Ok(())
+                    };
+                    cx.rows_of_both_sides(&matrices.filter, row..row + 1, &mut load, &mut store)
+                })?;
+            }
+            Ok(())
         })
     }
 
@@ -181,32 +214,41 @@ impl Lowering<'_> {
         load: &mut dyn FnMut(&mut Self, usize, usize) -> Result<Expr>,
         store: &mut dyn FnMut(&mut Self, usize, usize, Expr) -> Result<()>,
     ) -> Result<()> {
-        let size = matrix[0].len();
         let part = matrix.len() / passes;
         for first in (0..matrix.len()).step_by(part) {
-            let own: Matrix = matrix[first..first + part].to_vec();
-            let needed = |row: usize| own.iter().any(|factors| factors[row] != 0.0);
-            let mut rows = vec![Vec::with_capacity(size); own.len()];
-            for column in 0..size {
-                let mut values = vec![None; size];
-                for (row, value) in values.iter_mut().enumerate().filter(|(row, _)| needed(*row)) {
-                    *value = Some(load(self, row, column)?);
-                }
-                // What has no factor is not read.
-                let dtype =
-                    values.iter().flatten().next().map_or(DType::F32, |value| self.kernel.dtype(value));
-                let values: Vec<Expr> = values
-                    .into_iter()
-                    .map(|value| value.unwrap_or_else(|| Expr::constant(dtype, 0.0)))
-                    .collect();
-                for (row, value) in rows.iter_mut().zip(self.times(&own, &values)) {
-                    row.push(value);
-                }
+            self.rows_of_both_sides(matrix, first..first + part, load, store)?;
+        }
+        Ok(())
+    }
+
+    /// Some rows of `M x M^T`.
+    fn rows_of_both_sides(
+        &mut self,
+        matrix: &Matrix,
+        which: Range<usize>,
+        load: &mut dyn FnMut(&mut Self, usize, usize) -> Result<Expr>,
+        store: &mut dyn FnMut(&mut Self, usize, usize, Expr) -> Result<()>,
+    ) -> Result<()> {
+        let size = matrix[0].len();
+        let own: Matrix = matrix[which.clone()].to_vec();
+        let needed = |row: usize| own.iter().any(|factors| factors[row] != 0.0);
+        let mut rows = vec![Vec::with_capacity(size); own.len()];
+        for column in 0..size {
+            let mut values = vec![None; size];
+            for (row, value) in values.iter_mut().enumerate().filter(|(row, _)| needed(*row)) {
+                *value = Some(load(self, row, column)?);
             }
-            for (row, values) in rows.iter().enumerate() {
-                for (column, value) in self.times(matrix, values).into_iter().enumerate() {
-                    store(self, first + row, column, value)?;
-                }
+            // What has no factor is not read.
+            let dtype = values.iter().flatten().next().map_or(DType::F32, |value| self.kernel.dtype(value));
+            let values: Vec<Expr> =
+                values.into_iter().map(|value| value.unwrap_or_else(|| Expr::constant(dtype, 0.0))).collect();
+            for (row, value) in rows.iter_mut().zip(self.times(&own, &values)) {
+                row.push(value);
+            }
+        }
+        for (row, values) in which.zip(&rows) {
+            for (column, value) in self.times(matrix, values).into_iter().enumerate() {
+                store(self, row, column, value)?;
             }
         }
         Ok(())

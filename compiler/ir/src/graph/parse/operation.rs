@@ -260,6 +260,7 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
             dilations: attrs.indices("dilations")?,
         },
         "winograd_input" => Op::WinogradInput { tile: attrs.index("tile")? },
+        "winograd_filter" => Op::WinogradFilter { tile: attrs.index("tile")? },
         "winograd_output" => Op::WinogradOutput {
             tile: attrs.index("tile")?,
             height: attrs.dim("height")?,
@@ -439,7 +440,7 @@ pub(in crate::graph) fn attributes(op: &Op) -> String {
         Op::Window { first, kernel, strides, dilations } => {
             format!("first={first}, kernel={kernel:?}, strides={strides:?}, dilations={dilations:?}")
         }
-        Op::WinogradInput { tile } => format!("tile={tile}"),
+        Op::WinogradInput { tile } | Op::WinogradFilter { tile } => format!("tile={tile}"),
         Op::WinogradOutput { tile, height, width } => format!("tile={tile}, height={height}, width={width}"),
         Op::GatherNd { batch } => format!("batch={batch}"),
         Op::ScatterElements { axis, combine: None } => format!("axis={axis}"),

@@ -5,7 +5,7 @@ use super::movement::zeroed;
 use super::{Tensor, cast, internal};
 use crate::error::Result;
 use crate::graph::DType;
-use crate::winograd::{KERNEL, Matrix, matrices, of_input};
+use crate::winograd::{KERNEL, Matrix, matrices, of_filter, of_input};
 use bytes::Bytes;
 
 /// `M x M^T` of the square `x`, both row-major.
@@ -49,6 +49,45 @@ fn wide(x: &Tensor) -> Result<(Tensor, Lane<f64>)> {
         Some(lane) => Ok((cast(x, DType::F64, true), lane)),
         None => internal("no elements of f64".to_string()),
     }
+}
+
+/// Kernels that are transformed side by side.
+const KERNELS: usize = 256;
+
+/// `[9, ..] -> [(tile+2)^2, ..]`, see `Op::WinogradFilter`.
+pub(in crate::primitives) fn filter(weights: &Tensor, tile: usize, shape: &[usize]) -> Result<Tensor> {
+    let (Some(to), Some(matrices)) = (of_filter(weights.dtype), matrices(tile, weights.dtype.is_float()))
+    else {
+        return internal(format!("a Winograd transform of {} in tiles of {tile}", weights.dtype));
+    };
+    let (wide, lane) = wide(weights)?;
+    let kernels: usize = shape[1..].iter().product();
+    let mut data = zeroed(DType::F64, shape)?;
+    // Some kernels at a time, which stay in a cache.
+    for first in (0..kernels).step_by(KERNELS) {
+        let some = first..kernels.min(first + KERNELS);
+        let taps: Vec<Vec<f64>> = (0..KERNEL * KERNEL)
+            .map(|tap| some.clone().map(|at| lane.get(&wide.data, tap * kernels + at)).collect())
+            .collect();
+        let sum = |row: &[f64], terms: [&[f64]; KERNEL]| -> Vec<f64> {
+            let mut sums = vec![0.0; some.len()];
+            for (factor, terms) in row.iter().zip(terms) {
+                sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += factor * term);
+            }
+            sums
+        };
+        for (row, left) in matrices.filter.iter().enumerate() {
+            let columns: [Vec<f64>; KERNEL] = std::array::from_fn(|column| {
+                sum(left, std::array::from_fn(|at| &taps[at * KERNEL + column][..]))
+            });
+            for (column, right) in matrices.filter.iter().enumerate() {
+                let values = sum(right, std::array::from_fn(|at| &columns[at][..]));
+                let place = (row * matrices.filter.len() + column) * kernels + first;
+                values.iter().enumerate().for_each(|(at, &value)| lane.put(&mut data, place + at, value));
+            }
+        }
+    }
+    Ok(cast(&Tensor::new(DType::F64, shape.to_vec(), Bytes::from(data)), to, true))
 }
 
 /// `[(tile+2)^2, n, th, tw, c] -> [n, height, width, c]`, see `Op::WinogradOutput`.

@@ -50,7 +50,7 @@ pub fn work(op: &Op, inputs: &[&TensorType], results: &[&TensorType]) -> Option<
             let inner = shape[batch + m..].iter().map(|&size| size as u64).fold(1, u64::saturating_mul);
             both.saturating_add(written.saturating_mul(inner))
         }
-        Op::WinogradInput { tile } | Op::WinogradOutput { tile, .. } => {
+        Op::WinogradInput { tile } | Op::WinogradFilter { tile } | Op::WinogradOutput { tile, .. } => {
             both.saturating_mul(2 * (*tile as u64 + 2))
         }
         Op::Sort { .. } => both.saturating_mul(1 + u64::from(read.max(1).ilog2())),

@@ -129,6 +129,19 @@ pub(in crate::primitives) fn winograd_input(op: &Op, inputs: &[&TensorType], til
     one(dtype, vec![n.clone(), th, tw, size.clone() * size, c.clone()])
 }
 
+pub(in crate::primitives) fn winograd_filter(op: &Op, inputs: &[&TensorType], tile: usize) -> Types {
+    arity(op, inputs, 1)?;
+    let ty = inputs[0];
+    let size = Dim::from(winograd_size(tile)?);
+    let taps = Dim::from(winograd::KERNEL * winograd::KERNEL);
+    match (winograd::of_filter(ty.dtype), &ty.shape[..]) {
+        (Some(dtype), [own, rest @ ..]) if !own.is_const() || *own == taps => {
+            one(dtype, [&[size.clone() * size], rest].concat())
+        }
+        _ => fail(format!("winograd_filter of {ty}")),
+    }
+}
+
 pub(in crate::primitives) fn winograd_output(
     op: &Op,
     inputs: &[&TensorType],
