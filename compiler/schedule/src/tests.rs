@@ -67,6 +67,26 @@ fn a_chain_of_maps_and_views_is_one_kernel() {
     assert_eq!(only(&g), (GroupKind::Map, "sigmoid mul transpose exp sigmoid mul".into()));
 }
 
+/// A weight's gradient reads its left operand row by row where there are many columns to read it for, and as it is where they are few.
+#[test]
+fn long_columns_are_copied() {
+    let product = |steps: [i64; 2], columns: i64| {
+        graph(|b| {
+            let x = input(b, &[steps[0], steps[1], 64]);
+            let panels = dims(&[columns / 8, steps[0], steps[1], 8]);
+            let rhs = b.input("w", TensorType::new(DType::F32, panels), None);
+            let rows = b.transpose(x, &[2, 0, 1]).unwrap();
+            let panels = RhsLayout::Panels { nr: 8, depth: 1, n: Dim::from(columns) };
+            vec![b.emit1(Op::Contract { batch: 0, m: 1, k: 2, rhs: panels }, &[rows, rhs]).unwrap()]
+        })
+    };
+    let copied = [(GroupKind::Map, "transpose".into()), (GroupKind::Contract, "contract".into())];
+    assert_eq!(kinds(&product([32, 64], 128)), copied);
+    for (steps, columns) in [([32, 64], 64), ([2, 64], 128)] {
+        assert_eq!(only(&product(steps, columns)), (GroupKind::Contract, "transpose contract".into()));
+    }
+}
+
 #[test]
 fn expensive_values_are_not_computed_twice_and_cheap_ones_are() {
     let both = |f: UnaryFn| {
