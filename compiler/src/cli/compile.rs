@@ -252,7 +252,9 @@ impl Made {
         let (graph, program) = self.parts();
         match emit {
             Emit::Graph => Ok(self.with_entries(graph.to_string(), |graph, _| graph.to_string())),
-            Emit::Schedule => Ok(self.with_entries(program.text(graph), |graph, program| program.text(graph))),
+            Emit::Schedule => {
+                Ok(self.with_entries(program.text(graph), |graph, program| program.text(graph)))
+            }
             Emit::Host => Ok(self.code()?.host()?.to_string()),
             Emit::Header => self.header(options),
             Emit::C => {
