@@ -386,14 +386,17 @@ fn what_is_computed_again_has_the_same_bits() {
     let (mut nodes, mut initializers, mut last) = (String::new(), vec![], "x".to_string());
     for layer in 0..LAYERS {
         initializers.push(initializer("float", &format!("w{layer}"), &[16, 16], layer, 0.3));
-        nodes += &format!("p{layer} = MatMul({last}, w{layer}) t{layer} = Tanh(p{layer}) g{layer} = Gelu(t{layer}) ");
+        nodes += &format!(
+            "p{layer} = MatMul({last}, w{layer}) t{layer} = Tanh(p{layer}) g{layer} = Gelu(t{layer}) "
+        );
         last = format!("g{layer}");
     }
     let model = text::model(&format!(
         "(float[64, 16] x) => (float[64, 16] y) <{}> {{ {nodes} y = Add({last}, x) }}",
         initializers.join(", ")
     ));
-    let trained = train(&model, &TrainOptions { learning_rate: Some(0.1), ..TrainOptions::new(Loss::Mse, ADAM) });
+    let trained =
+        train(&model, &TrainOptions { learning_rate: Some(0.1), ..TrainOptions::new(Loss::Mse, ADAM) });
     let trained = trained.unwrap();
     let all = [Recompute::Nothing, Recompute::Cheap, Recompute::Within(0)].map(|recompute| {
         let loaded = load_with(&trained, recompute);
@@ -403,7 +406,7 @@ fn what_is_computed_again_has_the_same_bits() {
         for _ in 0..3 {
             step.call(&tensors, &mut state);
         }
-        (state.bytes(), step.model.workspace(&[]).unwrap())
+        (state.bytes(), step.model.workspace_bytes(&[]).unwrap())
     });
     let [kept, cheap, least] = &all;
     assert!(kept.0 == cheap.0 && kept.0 == least.0);
