@@ -100,8 +100,8 @@ impl Grouper<'_> {
         true
     }
 
-    /// Whether a contraction would go down the columns of its left operand so often that a copy of it costs less: that of a weight's
-    /// gradient, which is transposed, and whose inner steps are all rows of a batch.
+    /// Whether a contraction would go down the columns of its left operand so often that a copy costs less. The gradient of a weight is
+    /// such a one: its left operand is transposed, and its inner steps are the rows of a batch.
     fn reads_columns(&self, node: NodeId) -> bool {
         let Op::Contract { batch, m, .. } = self.op(node) else { return false };
         let lhs = self.inputs(node)[0];

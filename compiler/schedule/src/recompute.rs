@@ -304,7 +304,7 @@ fn is_cheap(graph: &Graph, group: &Group) -> bool {
     }
 }
 
-/// About the time of a kernel: bytes that it moves, and operations, of which products do many at once.
+/// About the time of a kernel: bytes that it moves, and operations; products do many of these at once.
 fn cost(graph: &Graph, group: &Group) -> f64 {
     let operations = if is_cheap(graph, group) { 2.0 } else { 0.1 };
     estimate(&group.bytes(graph)) as f64 + operations * estimate(&group.flops(graph)) as f64
