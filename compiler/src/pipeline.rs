@@ -20,7 +20,7 @@ use onnxc_object::emit::{Listing, Source};
 use onnxc_object::{emit, host};
 use onnxc_ops::Table;
 use onnxc_passes::{self as pass, Precision};
-use onnxc_schedule::{self as schedule, Program};
+use onnxc_schedule::{self as schedule, Program, Recompute};
 use onnxc_source::Constants;
 
 /// How a model is compiled.
@@ -51,6 +51,8 @@ pub struct Options {
     /// Line tables (`.debug_line`) that lead debuggers and profilers from code of an ELF object to the lines of this file, which name
     /// steps, kernels and ONNX nodes; [`emit::Artifact::listing`] is its text.
     pub listing: Option<Listing>,
+    /// What steps of training compute again instead of keeping it for the way back; of a model without entry points that train, what runs do.
+    pub recompute: Recompute,
     /// Weights in a file of their own ([`emit::Artifact::weights_file`]), which programs map and may exchange for that of another training.
     pub weights_apart: Option<WeightsApart>,
 }
@@ -86,6 +88,7 @@ impl Options {
             trace: true,
             unwind: true,
             listing: None,
+            recompute: Recompute::Nothing,
             weights_apart: None,
         }
     }
@@ -291,14 +294,32 @@ pub fn frontend(
         shared(&mut programs(&mut graph, &mut devices, &mut imported)).map_err(|error: Error| vec![error])?;
         observer.stage("partition", start.elapsed());
     }
-    let (graph, program) = optimize(graph, options, observer).map_err(|error| vec![error])?;
+    let mut notes = notes;
+    let all_kept = Options { recompute: Recompute::Nothing, ..options.clone() };
+    let mut made = |graph: Graph, name: &str, is_trained: bool| -> Result<(Graph, Program)> {
+        let options = if is_trained { options } else { &all_kept };
+        let (graph, program) = optimize(graph, options, observer)?;
+        notes.extend(too_large(options, name, &program));
+        Ok((graph, program))
+    };
+    let one = |error: Error| vec![error];
+    let (graph, program) = made(graph, "a run", imported.is_empty()).map_err(one)?;
     let mut entries = vec![];
     for entry in imported {
         let (suffix, role) = (entry.suffix(), entry.role);
-        let (graph, program) = optimize(entry.graph, options, observer).map_err(|error| vec![error])?;
+        let (graph, program) = made(entry.graph, &suffix, role == training::Role::Step).map_err(one)?;
         entries.push(EntryFrontend { suffix, role, graph, program });
     }
     Ok(Frontend { graph, program, notes, warnings, entries })
+}
+
+/// A note where memory that was asked for is too little.
+fn too_large(options: &Options, name: &str, program: &Program) -> Option<String> {
+    let Recompute::Within(bytes) = options.recompute else { return None };
+    let needed = program.arena.as_const().filter(|&needed| needed > bytes)?;
+    Some(format!(
+        "--recompute: {name} needs {needed} bytes for intermediate values, however much it computes again, and {bytes} are asked for"
+    ))
 }
 
 /// The rank to compile.
@@ -408,7 +429,8 @@ pub(crate) fn pass_options(options: &Options) -> pass::Options {
 
 pub(crate) fn schedule_options(options: &Options) -> schedule::Options {
     let fuse = options.opt_level > 0;
-    schedule::Options { fuse, in_place: fuse, goal: options.goal, ..Default::default() }
+    let Options { goal, recompute, .. } = *options;
+    schedule::Options { fuse, in_place: fuse, goal, recompute, ..Default::default() }
 }
 
 /// Passes and schedule.

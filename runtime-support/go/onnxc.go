@@ -54,6 +54,14 @@ package onnxc
 //     return onnxc_model_run(model)(inputs, (size_t)model->input_count, outputs, (size_t)model->output_count, workspace,
 //                                   bytes, &options);
 // }
+//
+// static int64_t state_bytes(const onnxc_model *model, const int64_t *symbols, size_t count) {
+//     return onnxc_model_state_bytes(model)(symbols, count);
+// }
+//
+// static int32_t state_reset(const onnxc_model *model, void *state, size_t bytes, const int64_t *symbols, size_t count) {
+//     return onnxc_model_state_reset(model)(state, bytes, symbols, count);
+// }
 import "C"
 
 import (
@@ -284,9 +292,89 @@ func (m *memory) input(tensor Tensor) C.onnxc_tensor {
 	return raw
 }
 
+// A State holds the tensors that stay from one run to the next: caches, or what a model learns. All functions of a model that is
+// trained work on one. One goroutine may use it at a time.
+type State struct {
+	model   *C.onnxc_model
+	symbols []int64
+	block   unsafe.Pointer
+	bytes   C.size_t
+}
+
+// State makes a state with its initial values, for these values of the model's symbols; nil where no state depends on any.
+func (m *Model) State(sizes map[string]int64) (*State, error) {
+	defer runtime.KeepAlive(m)
+	if m.model.state_count == 0 {
+		return nil, &Error{int(C.ONNXC_BAD_STATE), "the model has no state"}
+	}
+	// One more, so that there is a first one.
+	state := &State{model: m.model, symbols: make([]int64, int(m.model.symbol_count)+1)}
+	found := 0
+	for at := C.int32_t(0); at < m.model.symbol_count; at++ {
+		if size, given := sizes[C.GoString(C.onnxc_model_symbol(m.model, at))]; given {
+			state.symbols[at] = size
+			found++
+		}
+	}
+	if found != len(sizes) {
+		return nil, fmt.Errorf("the model has not all symbols of %v", sizes)
+	}
+	bytes := C.state_bytes(m.model, (*C.int64_t)(&state.symbols[0]), C.size_t(m.model.symbol_count))
+	if bytes < 0 {
+		return nil, &Error{int(-bytes), "there is no state for these values of the symbols"}
+	}
+	state.bytes = C.size_t(bytes)
+	if state.block = C.aligned(state.bytes); state.block == nil {
+		return nil, &Error{int(C.ONNXC_OUT_OF_MEMORY), fmt.Sprintf("no memory for a state of %d bytes", bytes)}
+	}
+	runtime.SetFinalizer(state, func(state *State) { C.free(state.block) })
+	return state, state.Reset()
+}
+
+// Reset gives all tensors their initial values.
+func (s *State) Reset() error {
+	defer runtime.KeepAlive(s)
+	count := C.size_t(s.model.symbol_count)
+	if status := C.state_reset(s.model, s.block, s.bytes, (*C.int64_t)(&s.symbols[0]), count); status != C.ONNXC_OK {
+		return &Error{int(status), "the state cannot be reset"}
+	}
+	return nil
+}
+
+// Bytes are a checkpoint: a copy of the block, which Restore takes, also in another process.
+func (s *State) Bytes() []byte {
+	defer runtime.KeepAlive(s)
+	saved := make([]byte, int(s.bytes))
+	copy(saved, unsafe.Slice((*byte)(s.block), int(s.bytes)))
+	return saved
+}
+
+// Restore goes on from what Bytes gave of a state of the same object and sizes.
+func (s *State) Restore(saved []byte) error {
+	defer runtime.KeepAlive(s)
+	if len(saved) != int(s.bytes) {
+		return &Error{int(C.ONNXC_BAD_STATE), fmt.Sprintf("the state has %d bytes, and %d are restored", int(s.bytes), len(saved))}
+	}
+	copy(unsafe.Slice((*byte)(s.block), int(s.bytes)), saved)
+	return nil
+}
+
 // Run runs the model on inputs in their order. The error of a run that fails is an *Error.
 func (m *Model) Run(inputs ...Tensor) (outputs []Tensor, err error) {
+	return m.run(nil, inputs)
+}
+
+// RunOn runs a model that has a state on one, such as a step of training, which changes it.
+func (m *Model) RunOn(state *State, inputs ...Tensor) (outputs []Tensor, err error) {
+	if state == nil {
+		return nil, &Error{int(C.ONNXC_NULL_POINTER), "no state"}
+	}
+	return m.run(state, inputs)
+}
+
+func (m *Model) run(state *State, inputs []Tensor) (outputs []Tensor, err error) {
 	defer runtime.KeepAlive(m)
+	defer runtime.KeepAlive(state)
 	defer func() {
 		switch failure := recover().(type) {
 		case nil:
@@ -296,19 +384,27 @@ func (m *Model) Run(inputs ...Tensor) (outputs []Tensor, err error) {
 			panic(failure)
 		}
 	}()
-	if len(inputs) != int(m.model.input_count) {
-		return nil, &Error{int(C.ONNXC_BAD_COUNT), fmt.Sprintf("%d inputs given, the model has %d", len(inputs), m.model.input_count)}
+	given := len(inputs)
+	if state != nil {
+		given++
+	}
+	if given != int(m.model.input_count) {
+		return nil, &Error{int(C.ONNXC_BAD_COUNT), fmt.Sprintf("%d inputs given, the model has %d", given, m.model.input_count)}
 	}
 	var own memory
 	defer own.free()
 	size := C.size_t(unsafe.Sizeof(C.onnxc_tensor{}))
 	count := int(m.model.output_count)
-	in := (*C.onnxc_tensor)(own.take(size * C.size_t(len(inputs))))
+	in := (*C.onnxc_tensor)(own.take(size * C.size_t(given)))
 	for at, input := range inputs {
-		unsafe.Slice(in, len(inputs))[at] = own.input(input)
+		unsafe.Slice(in, given)[at] = own.input(input)
+	}
+	if state != nil {
+		dims := own.dims([]int64{int64(state.bytes)})
+		unsafe.Slice(in, given)[len(inputs)] = C.onnxc_tensor{dtype: C.ONNXC_UINT8, rank: 1, dims: dims, data: state.block, bytes: state.bytes}
 	}
 	symbols := (*C.int64_t)(own.take(C.size_t(8 * m.model.symbol_count)))
-	if bytes := C.onnxc_model_workspace_for(m.model, in, C.size_t(len(inputs)), symbols); m.workspace == nil || bytes > C.int64_t(m.bytes) {
+	if bytes := C.onnxc_model_workspace_for(m.model, in, C.size_t(given), symbols); m.workspace == nil || bytes > C.int64_t(m.bytes) {
 		// Sizes that there is no workspace for are refused by the run, which says why.
 		if bytes < 0 {
 			bytes = 0

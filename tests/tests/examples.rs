@@ -92,6 +92,31 @@ fn training_in_rust_and_in_python() {
     assert_eq!(run(command.arg(train.join("train.py"))), wanted);
 }
 
+/// The program in Go prints what that in C prints.
+#[test]
+fn training_in_go() {
+    if Command::new("go").arg("version").output().is_err() {
+        eprintln!("NOT TESTED: Go is not installed");
+        return;
+    }
+    let (dir, train) = (tempfile::tempdir().unwrap(), examples().join("train"));
+    must(&mut make("train", dir.path()));
+    let packages = prefix(ONNXC).join("lib/pkgconfig");
+    must(
+        make("train", dir.path())
+            .env("PKG_CONFIG_PATH", packages)
+            .arg(format!("{}/digits-go", dir.path().display())),
+    );
+    let data = train.join("digits.bin");
+    let run = |program: &str| {
+        let mut command = Command::new(dir.path().join(program));
+        stdout(command.arg(&data).args(["2", "7"]).current_dir(dir.path()))
+    };
+    let wanted = run("digits");
+    assert!(wanted.contains("saved and restored"), "{wanted}");
+    assert_eq!(run("digits-go"), wanted);
+}
+
 /// What a line says behind `what`.
 fn figure(output: &str, line: &str, what: &str) -> f64 {
     let found =

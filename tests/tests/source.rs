@@ -10,6 +10,7 @@ use onnxc_machine::target::Target;
 use onnxc_tests::compile::{Code, Failure, catch_panic, compile_for};
 use onnxc_tests::expected::Outcome;
 use onnxc_tests::harness::{Place, Runner};
+use onnxc_tests::object::must;
 use onnxc_tests::source::{self, Compiler, Module};
 use onnxc_tests::suite::{self, Case};
 use rayon::prelude::*;
@@ -61,6 +62,52 @@ fn official_tests_as_c() {
     }
     let runner = Runner::sanitized(env!("CARGO_BIN_EXE_run_cases"), &compiler);
     run(&Place::InC(runner, compiler), &source::plain_target().into());
+}
+
+/// `examples/train` with the model as C, compiled with sanitizers: it learns as it does with the object, up to rounding.
+#[test]
+fn training_as_c() {
+    const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
+    // What takes long is to optimize a step.
+    let mut flags = source::SANITIZED.to_vec();
+    flags[0] = "-O0";
+    let compiler = Compiler::new("gcc", &flags);
+    if !compiler.is_installed() {
+        eprintln!("NOT TESTED: there is no gcc");
+        return;
+    }
+    let (folder, train) =
+        (tempfile::tempdir().unwrap(), Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/train"));
+    let at = |name: &str| folder.path().join(name);
+    let learned = |model: &str, flags: &[&str]| -> Vec<f64> {
+        must(Command::new(ONNXC).arg("--training").arg(train.join("digits.onnx")).arg("-o").arg(at(model)));
+        let mut linked = at(model);
+        if model.ends_with(".c") {
+            linked = at("source.o");
+            compiler.compile(&at(model), &linked).unwrap();
+        }
+        let mut command = Command::new("gcc");
+        command.args(["-std=c99", "-Wall", "-Wextra", "-Werror"]).args(flags).arg("-I").arg(folder.path());
+        command.arg("-I").arg(train.join("../../runtime-support/include")).arg(train.join("main.c"));
+        must(command.arg(linked).arg("-o").arg(at("learn")).arg("-lm"));
+        let mut run = Command::new(at("learn"));
+        // The program keeps its memory until it ends.
+        run.env("ASAN_OPTIONS", "detect_leaks=0").arg(train.join("digits.bin")).args(["2", "7"]);
+        let output = String::from_utf8(must(run.current_dir(folder.path())).stdout).unwrap();
+        let numbers = output.lines().filter(|line| line.contains("accuracy"));
+        let numbers: Vec<f64> = numbers
+            .flat_map(|line| line.split_whitespace().map(|word| word.trim_end_matches('%').to_string()))
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        assert!(numbers.len() > 6 && output.contains("saved and restored"), "{output}");
+        numbers
+    };
+    let (wanted, found) = (learned("digits.o", &[]), learned("digits.c", &flags));
+    assert_eq!(found.len(), wanted.len());
+    // Losses, and accuracies in percent.
+    for (found, wanted) in found.iter().zip(&wanted) {
+        assert!((found - wanted).abs() <= 1e-3 + 0.02 * wanted.abs(), "{found}, must be {wanted}");
+    }
 }
 
 /// Sizes and pointers of 32 bits, in programs of Linux and of WASI.

@@ -14,6 +14,7 @@ use onnxc_ir::interp;
 use onnxc_machine::target::Target;
 use onnxc_proto::tensor_proto::DataType;
 use onnxc_proto::{ModelProto, StringStringEntryProto, TensorProto, build};
+use onnxc_schedule::Recompute;
 use onnxc_tests::onnx_env;
 use prost::Message;
 
@@ -32,9 +33,13 @@ fn train(model: &ModelProto, options: &TrainOptions) -> Result<Trained, String> 
 }
 
 fn load(trained: &Trained) -> Loaded {
+    load_with(trained, Recompute::Nothing)
+}
+
+fn load_with(trained: &Trained, recompute: Recompute) -> Loaded {
     let target = Target::parse(&Target::host().unwrap().triple.to_string(), Some("native")).unwrap();
     let import = ImportOptions { training: true, ..Default::default() };
-    let options = Options { import, ..Options::new("model", target) };
+    let options = Options { import, recompute, ..Options::new("model", target) };
     let compiled = onnxc::compile(trained.model.clone().into(), &NoExternalData, &options, &mut Quiet);
     Loaded::new(compiled.unwrap_or_else(|errors| panic!("{errors:?}")), Instant::now()).unwrap()
 }
@@ -372,6 +377,40 @@ fn a_transformer_block_follows_difference_quotients() {
     // The factor of the scores is a scalar.
     assert_eq!(trained.parameters, ["table", "q", "kv", "scale", "shift", "up", "up_bias", "head"]);
     follows_quotients(&model, &options, &[tokens, next], 2);
+}
+
+/// A step that computes values again leaves the same bits in less memory.
+#[test]
+fn what_is_computed_again_has_the_same_bits() {
+    const LAYERS: usize = 4;
+    let (mut nodes, mut initializers, mut last) = (String::new(), vec![], "x".to_string());
+    for layer in 0..LAYERS {
+        initializers.push(initializer("float", &format!("w{layer}"), &[16, 16], layer, 0.3));
+        nodes += &format!(
+            "p{layer} = MatMul({last}, w{layer}) t{layer} = Tanh(p{layer}) g{layer} = Gelu(t{layer}) "
+        );
+        last = format!("g{layer}");
+    }
+    let model = text::model(&format!(
+        "(float[64, 16] x) => (float[64, 16] y) <{}> {{ {nodes} y = Add({last}, x) }}",
+        initializers.join(", ")
+    ));
+    let trained =
+        train(&model, &TrainOptions { learning_rate: Some(0.1), ..TrainOptions::new(Loss::Mse, ADAM) });
+    let trained = trained.unwrap();
+    let all = [Recompute::Nothing, Recompute::Cheap, Recompute::Within(0)].map(|recompute| {
+        let loaded = load_with(&trained, recompute);
+        let step = entry(&loaded, "train_step");
+        let mut state = State::new(&own(&loaded));
+        let tensors = [1, 2].map(|salt| tensor(DType::F32, &[64, 16], &numbers(64 * 16, salt)));
+        for _ in 0..3 {
+            step.call(&tensors, &mut state);
+        }
+        (state.bytes(), step.model.workspace_bytes(&[]).unwrap())
+    });
+    let [kept, cheap, least] = &all;
+    assert!(kept.0 == cheap.0 && kept.0 == least.0);
+    assert!(least.1 < cheap.1 && cheap.1 < kept.1, "{} {} {}", least.1, cheap.1, kept.1);
 }
 
 /// A loss of one step, for models with the inputs `x` and `target`.

@@ -195,7 +195,7 @@ fn check_kind(graph: &Graph, program: &Program, id: GroupId, group: &Group) -> R
     Ok(())
 }
 
-/// Every group, loop and choice runs once.
+/// Every group runs, again where its results are needed once more; loops and choices run once.
 fn check_steps(graph: &Graph, program: &Program) -> Result<()> {
     let mut runs: BTreeMap<GroupId, usize> = program.groups.keys().map(|id| (id, 0)).collect();
     let mut controls: BTreeSet<NodeId> = BTreeSet::new();
@@ -214,8 +214,8 @@ fn check_steps(graph: &Graph, program: &Program) -> Result<()> {
             }
         }
     }
-    match runs.iter().find(|(_, count)| **count != 1) {
-        Some((id, count)) => fault(format!("{id} runs {count} times")),
+    match runs.iter().find(|(_, count)| **count == 0) {
+        Some((id, _)) => fault(format!("{id} does not run")),
         None => Ok(()),
     }
 }

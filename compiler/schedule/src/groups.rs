@@ -11,8 +11,9 @@
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 
 use crate::grouper::{Grouper, Grouping, Unit};
-use crate::{Group, GroupKind, Options, chain, scratch, updates};
+use crate::{Group, GroupKind, Options, chain, estimate, scratch, updates};
 use onnxc_ir::error::{Error, Result, Stage};
+use onnxc_ir::graph::dim::product;
 use onnxc_ir::graph::op::{KernelForm, Need};
 use onnxc_ir::graph::view::compose;
 use onnxc_ir::graph::{Dim, Graph, NodeId, Op, ValueId};
@@ -99,6 +100,27 @@ impl Grouper<'_> {
         true
     }
 
+    /// Whether a contraction would go down the columns of its left operand so often that a copy costs less. The gradient of a weight is
+    /// such a one: its left operand is transposed, and its inner steps are the rows of a batch.
+    fn reads_columns(&self, node: NodeId) -> bool {
+        let Op::Contract { batch, m, .. } = self.op(node) else { return false };
+        let lhs = self.inputs(node)[0];
+        let (ty, columns) = (self.graph.ty(lhs), self.graph.ty(self.out(node)).shape.last());
+        let steps = estimate(&product(&ty.shape[batch + m..]));
+        let columns = columns.map_or(0, estimate);
+        let mut source = lhs;
+        while !self.has_buffer(source)
+            && let Some(node) = self.graph.producer(source)
+            && matches!(self.op(node), Op::Transpose { .. } | Op::Reshape { .. })
+        {
+            source = self.inputs(node)[0];
+        }
+        onnxc_tuning::pays_to_transpose(steps, columns)
+            && source != lhs
+            && matches!(self.producing(lhs), Some(Op::Transpose { .. }))
+            && !self.has_steps_side_by_side(lhs)
+    }
+
     /// Whether a value is weights as few bits, which contractions widen as they read them.
     fn is_dequantized(&self, value: ValueId) -> bool {
         self.graph.producer(value).is_some_and(|node| matches!(self.op(node), Op::Dequantize { .. }))
@@ -124,7 +146,7 @@ impl Grouper<'_> {
                     Need::Panels { depth } => {
                         self.force_panels(value);
                         // Several steps are read at once.
-                        if depth > 1 && !self.has_steps_side_by_side(inputs[0]) {
+                        if depth > 1 && !self.has_steps_side_by_side(inputs[0]) || self.reads_columns(node) {
                             self.forced[inputs[0]] = true;
                         }
                     }

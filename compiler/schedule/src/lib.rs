@@ -15,6 +15,7 @@ mod memory;
 mod offsets;
 mod order;
 mod print;
+mod recompute;
 mod regions;
 mod rows;
 mod scratch;
@@ -35,6 +36,7 @@ pub use check::check;
 pub use cost::flops;
 pub use onnxc_ir::graph::view::{View, affine_view};
 pub use print::Stats;
+pub use recompute::Recompute;
 pub use rows::{KeptRow, keeps_columns};
 pub use scratch::{KeptBoxes, RadixSort};
 
@@ -206,11 +208,14 @@ pub struct Options {
     pub chain_above: Option<i64>,
     /// What the numbers of each group are chosen for.
     pub goal: Goal,
+    /// What is computed again instead of kept; not in bodies.
+    pub recompute: Recompute,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { fuse: true, in_place: true, chain_above: Some(CHAIN_ABOVE), goal: Goal::Speed }
+        let (chain_above, recompute) = (Some(CHAIN_ABOVE), Recompute::Nothing);
+        Options { fuse: true, in_place: true, chain_above, goal: Goal::Speed, recompute }
     }
 }
 
@@ -220,7 +225,38 @@ impl Default for Options {
 /// The plans of bodies are part of their step. In builds with debug assertions the result is rechecked by
 /// [`check`].
 pub fn schedule(graph: &Graph, options: Options) -> Result<Program> {
-    let program = schedule_unchecked(graph, options, &BTreeSet::new())?;
+    let with = |recompute| schedule_unchecked(graph, Options { recompute, ..options }, &BTreeSet::new());
+    let bytes = |program: &Program| estimate(&program.arena);
+    let mut program = with(Recompute::Nothing)?;
+    let wanted = match options.recompute {
+        Recompute::Nothing => i64::MAX,
+        Recompute::Cheap => 0,
+        Recompute::Within(bytes) => bytes,
+    };
+    // Gaps between blocks count as well, so that what is live at once must be smaller by them.
+    let mut recompute = options.recompute;
+    for _ in 0..ROUNDS {
+        if bytes(&program) <= wanted {
+            break;
+        }
+        let other = with(recompute)?;
+        let excess = bytes(&other).saturating_sub(wanted);
+        // What runs again does not share the bytes of its operands: a plan may be larger.
+        if bytes(&other) < bytes(&program) {
+            program = other;
+        }
+        match &mut recompute {
+            Recompute::Within(within) if *within > 0 => *within = within.saturating_sub(excess).max(0),
+            _ => break,
+        }
+    }
+    checked(graph, program)
+}
+
+/// Plans that are made for a number of bytes, at most.
+const ROUNDS: usize = 4;
+
+fn checked(graph: &Graph, program: Program) -> Result<Program> {
     if cfg!(debug_assertions) {
         check(graph, &program)?;
     }
@@ -238,6 +274,7 @@ fn schedule_unchecked(graph: &Graph, options: Options, leaves: &BTreeSet<usize>)
     for &node in &grouping.controls {
         let leaves = handed_by_bodies(graph, node);
         for body in graph.nodes[node].op.bodies() {
+            let options = Options { recompute: Recompute::Nothing, ..options };
             bodies[node].push(schedule_unchecked(body, options, &leaves)?);
         }
     }
@@ -246,6 +283,7 @@ fn schedule_unchecked(graph: &Graph, options: Options, leaves: &BTreeSet<usize>)
         true => updates::in_place(graph, &grouping, &mut steps),
         false => BTreeSet::new(),
     };
+    let steps = recompute::with_second_runs(graph, &grouping, &bodies, steps, &updates, options.recompute);
     memory::plan(graph, grouping, bodies, &steps, options, (leaves, &updates))
 }
 

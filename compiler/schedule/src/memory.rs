@@ -194,6 +194,10 @@ struct Planner<'a> {
     leaves: SecondaryMap<ValueId, Option<usize>>,
     /// Last task that reads or writes a storage.
     last: SecondaryMap<ValueId, usize>,
+    /// Of a storage that kernels write again: the tasks between which it is needed, but for the last one.
+    spans: SecondaryMap<ValueId, Vec<(usize, usize)>>,
+    /// Kernels that run again.
+    twice: BTreeSet<GroupId>,
 }
 
 impl<'a> Planner<'a> {
@@ -207,9 +211,21 @@ impl<'a> Planner<'a> {
             copies: Vec::new(),
             leaves: SecondaryMap::new(),
             last: SecondaryMap::new(),
+            spans: SecondaryMap::new(),
+            twice: BTreeSet::new(),
         };
+        let mut first: SecondaryMap<GroupId, Option<usize>> = SecondaryMap::new();
         for (at, &task) in tasks.iter().enumerate() {
             let (inputs, outputs) = planner.ends(task);
+            if let Task::Run(id) = task
+                && let Some(from) = first[id].replace(at)
+            {
+                planner.twice.insert(id);
+                for &value in outputs {
+                    let last = planner.last[value];
+                    planner.spans[value].push((from, last));
+                }
+            }
             for &value in inputs.iter().chain(outputs) {
                 let storage = planner.root(value);
                 planner.last[storage] = at;
@@ -329,6 +345,7 @@ impl<'a> Planner<'a> {
             let group = &self.grouping.groups[id];
             let &[out] = group.outputs.as_slice() else { continue };
             if matches!(group.kind, GroupKind::Rows | GroupKind::Single)
+                || self.twice.contains(&id)
                 || self.output[out].is_some()
                 || self.leaves[out].is_some()
             {
@@ -355,6 +372,15 @@ impl<'a> Planner<'a> {
             && reads_in_step(self.graph, group, input)
     }
 
+    /// The task that writes a value last, where task number `first` writes it first.
+    fn again_at(&self, value: ValueId, first: usize) -> usize {
+        if self.spans[value].is_empty() {
+            return first;
+        }
+        let writes = |task: &Task| self.ends(*task).1.contains(&value);
+        self.tasks.iter().rposition(writes).unwrap_or(first)
+    }
+
     /// The bytes that a task has to itself, and the node that errors about them name.
     fn scratch(&self, task: Task, bodies: &Bodies) -> Option<(Owner, Dim, NodeId)> {
         match task {
@@ -373,6 +399,7 @@ impl<'a> Planner<'a> {
     fn blocks(&self, bodies: &Bodies, leaves: &BTreeSet<usize>) -> Blocks {
         let bounds = Bounds::new(self.graph);
         let mut all = Blocks::default();
+        let mut scratches = BTreeSet::new();
         let mut place = |wanted: HeapUse, most: Option<Dim>| match most {
             Some(bytes) => {
                 all.blocks.push(ArenaSpan { bytes, ..wanted.block });
@@ -387,23 +414,35 @@ impl<'a> Planner<'a> {
             };
             for (number, &value) in self.ends(task).1.iter().enumerate() {
                 let Some(writer) = self.graph.producer(value) else { continue };
-                if self.alias[value].is_some() || self.output[value].is_some() {
+                let before = &self.spans[value];
+                // It is there already where it is written again.
+                let is_again = before.first().is_some_and(|span| span.0 < at);
+                if self.alias[value].is_some() || self.output[value].is_some() || is_again {
                     continue;
                 }
                 let (ty, goes) = (self.graph.ty(value), self.leaves[value]);
-                let block = ArenaSpan { bytes: ty.bytes(), first: at, last: self.last[value] };
+                let mut spans = before.clone();
+                spans.push((self.again_at(value, at), self.last[value]));
+                let (first, last) = spans.remove(0);
+                let block = ArenaSpan { bytes: ty.bytes(), first, last, again: spans };
                 let (owner, comes) = (Owner::Value(value), come.contains(&number));
                 let wanted = HeapUse { owner, block, writer: Some(writer), comes, goes };
                 place(wanted, bounds.reserved_for(value).filter(|_| goes.is_none()));
             }
             let Some((owner, bytes, node)) = self.scratch(task, bodies) else { continue };
             let most = bounds.reserved(&bytes);
-            let block = ArenaSpan { bytes, first: at, last: at };
+            if matches!(task, Task::Run(id) if !scratches.insert(id)) {
+                continue;
+            }
+            let again = self.tasks.iter().enumerate().skip(at + 1);
+            let again = again.filter(|(_, other)| **other == task).map(|(at, _)| (at, at)).collect();
+            let block = ArenaSpan { bytes, first: at, last: at, again };
             place(HeapUse { owner, block, writer: Some(node), comes: false, goes: None }, most);
         }
         let end = self.tasks.len();
         for &(value, output) in self.copies.iter().filter(|(_, output)| leaves.contains(output)) {
-            let block = ArenaSpan { bytes: self.graph.ty(value).bytes(), first: end, last: end };
+            let bytes = self.graph.ty(value).bytes();
+            let block = ArenaSpan { bytes, first: end, last: end, ..Default::default() };
             let (owner, writer) = (Owner::Output, self.graph.producer(value));
             all.heap.push(HeapUse { owner, block, writer, comes: false, goes: Some(output) });
         }
@@ -442,8 +481,10 @@ fn bound(blocks: &[ArenaSpan], tasks: usize) -> Dim {
     let mut change = vec![0i128; tasks + 2];
     for block in blocks {
         let bytes = i128::from(estimate(&aligned(&block.bytes)));
-        change[block.first] += bytes;
-        change[block.last + 1] -= bytes;
+        for (first, last) in block.spans() {
+            change[first] += bytes;
+            change[last + 1] -= bytes;
+        }
     }
     let (mut live, mut best) = (0, (0, 0));
     for (at, by) in change.iter().enumerate() {
@@ -454,6 +495,6 @@ fn bound(blocks: &[ArenaSpan], tasks: usize) -> Dim {
     }
     blocks
         .iter()
-        .filter(|block| (block.first..=block.last).contains(&best.1))
+        .filter(|block| block.spans().any(|(first, last)| (first..=last).contains(&best.1)))
         .fold(Dim::ZERO, |sum, block| sum + aligned(&block.bytes))
 }

@@ -9,16 +9,23 @@ use onnxc_ir::graph::Dim;
 use std::collections::BTreeMap;
 
 /// A block needs `bytes` from task `first` to task `last`, both included.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(super) struct ArenaSpan {
     pub bytes: Dim,
     pub first: usize,
     pub last: usize,
+    /// First and last tasks of what is written there again, in the order of time.
+    pub again: Vec<(usize, usize)>,
 }
 
 impl ArenaSpan {
+    /// All that it needs memory for.
+    pub(super) fn spans(&self) -> impl Iterator<Item = (usize, usize)> {
+        std::iter::once((self.first, self.last)).chain(self.again.iter().copied())
+    }
+
     fn meets(&self, other: &ArenaSpan) -> bool {
-        self.first <= other.last && other.first <= self.last
+        self.spans().any(|(first, last)| other.spans().any(|other| first <= other.1 && other.0 <= last))
     }
 }
 
@@ -124,11 +131,12 @@ fn pack(blocks: &[(i64, &ArenaSpan)]) -> (Vec<i64>, i64) {
 
 /// Bytes live at each task.
 fn live_bytes(blocks: &[(i64, &ArenaSpan)]) -> Vec<i64> {
-    let tasks = blocks.iter().map(|(_, block)| block.last + 1).max().unwrap_or(0);
+    let ends = blocks.iter().flat_map(|(_, block)| block.spans());
+    let tasks = ends.map(|(_, last)| last + 1).max().unwrap_or(0);
     let mut live = vec![0i64; tasks];
     for (size, block) in blocks {
-        for sum in &mut live[block.first..=block.last] {
-            *sum = sum.saturating_add(*size);
+        for (first, last) in block.spans() {
+            live[first..=last].iter_mut().for_each(|sum| *sum = sum.saturating_add(*size));
         }
     }
     live
@@ -198,12 +206,15 @@ struct Slot {
 
 impl Slot {
     fn is_free(&self, block: &ArenaSpan) -> bool {
-        self.taken.range(..=block.last).next_back().is_none_or(|(_, &last)| last < block.first)
+        let is_free = |(first, last): (usize, usize)| {
+            self.taken.range(..=last).next_back().is_none_or(|(_, &other)| other < first)
+        };
+        block.spans().all(is_free)
     }
 
     fn add(&mut self, at: usize, block: &ArenaSpan) {
         self.members.push(at);
-        self.taken.insert(block.first, block.last);
+        self.taken.extend(block.spans());
     }
 }
 
@@ -280,7 +291,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn block(bytes: impl Into<Dim>, first: usize, last: usize) -> ArenaSpan {
-        ArenaSpan { bytes: bytes.into(), first, last }
+        ArenaSpan { bytes: bytes.into(), first, last, ..Default::default() }
     }
 
     /// Sizes suffice, places are aligned and inside, and blocks that meet do not overlap.

@@ -17,7 +17,12 @@ fn planned(graph: &Graph) -> Program {
     for options in options {
         schedule(graph, options).unwrap();
     }
-    schedule(graph, Options::default()).unwrap()
+    let kept = schedule(graph, Options::default()).unwrap();
+    for recompute in [Recompute::Cheap, Recompute::Within(0)] {
+        let again = schedule(graph, Options { recompute, ..Options::default() }).unwrap();
+        assert!(estimate(&again.arena) <= estimate(&kept.arena), "{recompute:?}");
+    }
+    kept
 }
 
 /// Kinds of the groups in the order they run, with the names of their nodes.
@@ -65,6 +70,68 @@ fn a_chain_of_maps_and_views_is_one_kernel() {
         vec![silu(b, e)]
     });
     assert_eq!(only(&g), (GroupKind::Map, "sigmoid mul transpose exp sigmoid mul".into()));
+}
+
+/// What a forward pass computes and a way back reads in the opposite order: exponentials are computed again before they are read, from
+/// what is kept for them, and products only where that is asked for.
+#[test]
+fn what_is_needed_much_later_is_computed_again() {
+    let g = graph(|b| {
+        let x = input(b, &[64, 16]);
+        let mut kept = vec![];
+        let mut y = x;
+        for _ in 0..4 {
+            y = dense(b, y);
+            let first = costly(b, y);
+            y = costly(b, first);
+            kept.extend([first, y]);
+        }
+        for of in kept.into_iter().rev() {
+            let g = b.binary(BinaryFn::Mul, y, of).unwrap();
+            y = dense(b, g);
+        }
+        vec![y]
+    });
+    let with = |recompute| schedule(&g, Options { recompute, ..Options::default() }).unwrap();
+    let twice = |program: &Program| -> Vec<GroupKind> {
+        let mut seen = BTreeSet::new();
+        let again = program.steps.iter().filter_map(|step| match step {
+            Step::Run(id) if !seen.insert(*id) => Some(program.groups[*id].kind),
+            _ => None,
+        });
+        again.collect()
+    };
+    let [none, cheap, all] = [Recompute::Nothing, Recompute::Cheap, Recompute::Within(0)].map(with);
+    let bytes = |program: &Program| program.arena.as_const().unwrap();
+    assert!(twice(&none).is_empty());
+    assert!(!twice(&cheap).is_empty() && twice(&cheap).iter().all(|&kind| kind == GroupKind::Map));
+    assert!(twice(&all).contains(&GroupKind::Contract), "{}", all.text(&g));
+    assert!(bytes(&cheap) * 4 <= bytes(&none) * 3, "{} of {}", bytes(&cheap), bytes(&none));
+    assert!(bytes(&all) < bytes(&cheap), "{} of {}", bytes(&all), bytes(&cheap));
+    // No more than what is asked for.
+    let between = (bytes(&cheap) + bytes(&none)) / 2;
+    let some = with(Recompute::Within(between));
+    assert!(bytes(&some) <= between && twice(&some).len() < twice(&all).len());
+}
+
+/// A weight's gradient reads its left operand row by row where there are many columns to read it for, and as it is where they are few.
+#[test]
+fn long_columns_are_copied() {
+    let product = |steps: [i64; 2], columns: i64| {
+        graph(|b| {
+            let x = input(b, &[steps[0], steps[1], 64]);
+            let panels = dims(&[columns / 8, steps[0], steps[1], 8]);
+            let rhs = b.input("w", TensorType::new(DType::F32, panels), None);
+            let rows = b.transpose(x, &[2, 0, 1]).unwrap();
+            let panels = RhsLayout::Panels { nr: 8, depth: 1, n: Dim::from(columns) };
+            vec![b.emit1(Op::Contract { batch: 0, m: 1, k: 2, rhs: panels }, &[rows, rhs]).unwrap()]
+        })
+    };
+    let copied = [(GroupKind::Map, "transpose".into()), (GroupKind::Contract, "contract".into())];
+    assert_eq!(kinds(&product([32, 64], 128)), copied);
+    for (steps, columns) in [([32, 64], 64), ([2, 64], 128)] {
+        assert_eq!(only(&product(steps, columns)), (GroupKind::Contract, "transpose contract".into()));
+    }
 }
 
 #[test]
@@ -627,7 +694,7 @@ fn the_checker_finds_broken_plans() {
     assert!(message.contains("over") || message.contains("hold"), "{message}");
     assert!(broken(&|program| program.arena = Dim::from(64i64)).contains("of the arena"));
     assert!(broken(&|program| program.steps.reverse()).contains("does not hold"));
-    assert!(broken(&|program| drop(program.steps.pop())).contains("runs 0 times"));
+    assert!(broken(&|program| drop(program.steps.pop())).contains("does not run"));
     let misaligned = |program: &mut Program| {
         if let Some(Storage::Arena { offset, .. }) = &mut program.places[arena[0]] {
             *offset = offset.clone() + Dim::from(4i64);

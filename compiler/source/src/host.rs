@@ -136,7 +136,8 @@ impl Functions<'_> {
             let _ = writeln!(text, "    ox_i64 report[{REPORT_WORDS}] = {{0}};");
         }
         for (&(name, _), &value) in params.iter().zip(&function.params) {
-            if !(uses.values.contains(&value) || out.contains(name) || name == "options" && uses.options) {
+            // That a message or a string has the name says nothing of the parameter.
+            if !(uses.values.contains(&value) || name == "options" && uses.options) {
                 let _ = writeln!(text, "    (void){name};");
             }
         }

@@ -29,6 +29,7 @@ use onnxc_import::{CustomOp, ExternalData, ImportOptions};
 use onnxc_ir::error::{Error, Kind, Result, Stage};
 use onnxc_machine::target::{Goal, Target};
 use onnxc_object::emit::identifier;
+use onnxc_schedule::Recompute;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -53,6 +54,7 @@ pub struct Builder {
     states: Vec<String>,
     state_capacity: Option<usize>,
     training: bool,
+    recompute: Recompute,
     overridable_defaults: bool,
     strict: bool,
     external_data_root: Option<PathBuf>,
@@ -126,6 +128,7 @@ impl Builder {
             states: vec![],
             state_capacity: None,
             training: false,
+            recompute: Recompute::Nothing,
             overridable_defaults: false,
             strict: false,
             external_data_root: None,
@@ -193,6 +196,14 @@ impl Builder {
     /// `train_initialize` and `train_step`, numbered where there are several; they run on the same `State` as the model.
     pub fn training(mut self, training: bool) -> Builder {
         self.training = training;
+        self
+    }
+
+    /// Lets steps of training compute values again that the way back needs, in place of keeping them: what is cheap, or, with `bytes`,
+    /// products too, until intermediate values take no more. Results keep their bits.
+    pub fn recompute(mut self, bytes: Option<u64>) -> Builder {
+        let within = |bytes| Recompute::Within(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.recompute = bytes.map_or(Recompute::Cheap, within);
         self
     }
 
@@ -401,6 +412,7 @@ impl Builder {
             trace: self.trace,
             unwind: self.unwind,
             listing: None,
+            recompute: self.recompute,
             weights_apart: self.weights_file.then(crate::WeightsApart::default),
         })
     }

@@ -236,6 +236,10 @@ pub struct CodeArgs {
     /// without an operating system)
     #[arg(long)]
     pub no_trace: bool,
+    /// Let steps of training compute values again that the way back needs, in place of keeping them: what is cheap, or products too, until
+    /// intermediate values take BYTES at most. Results keep their bits
+    #[arg(long, value_name = "BYTES", num_args = 0..=1, require_equals = true)]
+    pub recompute: Option<Option<u64>>,
     /// Keep weights out of objects, libraries and C, in this file as the kernels read them. Programs map it (onnxc_weights_map), share its
     /// pages, and may exchange it for one that `onnxc weights` makes of another training of the model. Commands that run the model
     /// compile it as the file says, and take the weights from there

@@ -125,6 +125,7 @@ fn check(model: &ModelArgs) -> Result<Found, Problems> {
         vector_width: None,
         no_unwind: false,
         no_trace: false,
+        recompute: None,
         weights_file: None,
         weights_from: 8,
     };

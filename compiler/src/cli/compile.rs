@@ -224,6 +224,22 @@ impl Made {
         }
     }
 
+    /// A text of the model, and behind it that of each entry point beside inference.
+    fn with_entries(&self, mut own: String, text: impl Fn(&Graph, &Program) -> String) -> String {
+        let entries: Vec<(&str, &Graph, &Program)> = match self {
+            Made::Frontend(made) => {
+                made.entries.iter().map(|own| (&*own.suffix, &own.graph, &own.program)).collect()
+            }
+            Made::Compiled(made) => {
+                made.entries.iter().map(|own| (&*own.suffix, &*own.graph, &own.program)).collect()
+            }
+        };
+        for (name, graph, program) in entries {
+            own += &format!("\n; {name}\n{}", text(graph, program));
+        }
+        own
+    }
+
     fn header(&self, options: &Options) -> Result<String> {
         match options.target.is_source {
             true => Ok(self.code()?.outline()?.header),
@@ -235,8 +251,10 @@ impl Made {
     fn text(&self, emit: Emit, options: &Options) -> Result<String> {
         let (graph, program) = self.parts();
         match emit {
-            Emit::Graph => Ok(graph.to_string()),
-            Emit::Schedule => Ok(program.text(graph)),
+            Emit::Graph => Ok(self.with_entries(graph.to_string(), |graph, _| graph.to_string())),
+            Emit::Schedule => {
+                Ok(self.with_entries(program.text(graph), |graph, program| program.text(graph)))
+            }
             Emit::Host => Ok(self.code()?.host()?.to_string()),
             Emit::Header => self.header(options),
             Emit::C => {

@@ -38,6 +38,7 @@ class Options(TypedDict, total=False):
     state: Union[str, Pairs]
     state_capacity: Optional[int]
     training: bool
+    recompute: Union[bool, int]
     nchwc_block: Optional[int]
     overridable_defaults: bool
     external_data_root: Union[str, "os.PathLike[str]", None]
@@ -97,6 +98,7 @@ def arguments(
     state: Union[str, Pairs] = (),
     state_capacity: Optional[int] = None,
     training: bool = False,
+    recompute: Union[bool, int] = False,
     nchwc_block: Optional[int] = None,
     overridable_defaults: bool = False,
     external_data_root: Union[str, "os.PathLike[str]", None] = None,
@@ -127,6 +129,10 @@ def arguments(
     for flag, switch in [*switches, ("--training", training)]:
         if switch:
             found.append(flag)
+    if recompute is True:
+        found.append("--recompute")
+    elif recompute is not False:
+        found.append(f"--recompute={recompute}")
     for pin in _pairs(input_dims):
         found += ["--input-dim", pin]
     for shape in _shapes(input_shapes):
@@ -173,7 +179,7 @@ def compile(model: Model, output: Union[str, "os.PathLike[str]", None] = None, *
     symbols, or "input:axis", to sizes), `input_shapes` (a dict of inputs that the model declares without a shape, or with a wrong one,
     to their shapes: tuples of sizes, names of symbols, and None for dims without a name), `outputs` (names of those to compute; without
     it all), `state` ("auto" or a dict of inputs to outputs), `state_capacity`, `training` (compile the model's `training_info`, see
-    `Model.entries`), `nchwc_block` (8 or 16), `overridable_defaults`, `external_data_root` (a folder), `custom_ops` (a dict of operators
+    `Model.entries`), `recompute` (True, or a number of bytes: a step computes values again in place of keeping them), `nchwc_block` (8 or 16), `overridable_defaults`, `external_data_root` (a folder), `custom_ops` (a dict of operators
     that are not known, "mine.Op", to C functions), `overrides` (the same for known ones) and `custom_libraries` (shared libraries with
     these functions), `weights_file` (a file that has the weights in place of the library; `load` takes it) and `weights_from` (the
     least bytes of a weight in that file).
