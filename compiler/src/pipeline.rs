@@ -51,7 +51,8 @@ pub struct Options {
     /// Line tables (`.debug_line`) that lead debuggers and profilers from code of an ELF object to the lines of this file, which name
     /// steps, kernels and ONNX nodes; [`emit::Artifact::listing`] is its text.
     pub listing: Option<Listing>,
-    /// What steps of training compute again instead of keeping it for the way back; of a model without entry points that train, what runs do.
+    /// What steps of training compute again instead of keeping it for the way back; of a model without entry points that train, what
+    /// runs do.
     pub recompute: Recompute,
     /// Weights in a file of their own ([`emit::Artifact::weights_file`]), which programs map and may exchange for that of another training.
     pub weights_apart: Option<WeightsApart>,

@@ -78,38 +78,16 @@ struct Choice {
 /// The forms of convolutions of floats, where they are worth it. Weights that are stored transformed add up to no more bytes than there is
 /// room for ([`room`]): first those that save most for a byte. The others are made by every run, if that is worth it.
 fn forms(graph: &Graph, policy: &PackPolicy) -> Result<HashMap<NodeId, Filtering>> {
-    let floats = Arithmetic { memory_byte: policy.rates.memory_byte, ..Arithmetic::FLOATS };
     let sources = sources(graph);
     let mut left = policy.transformed.map_or(f64::INFINITY, |shares| room(graph, &sources, shares));
     let (mut chosen, mut stored): (HashMap<NodeId, Choice>, Vec<(NodeId, Choice)>) = Default::default();
     for &id in &graph.order {
         let Some(conv) = Conv::of(graph, id).filter(|conv| conv.dtype == DType::F32) else { continue };
-        let size = |values: &BTreeSet<ValueId>| {
-            values.iter().filter_map(|&value| graph.ty(value).bytes().as_const()).max().unwrap_or(0) as f64
-        };
-        let before = sources.get(&conv.weights).map_or(0.0, size);
-        // Weights of 16 bits and less would become wider in the object.
-        let stays = graph.ty(conv.weights).bytes().as_const().is_some_and(|bytes| bytes as f64 <= before);
-        let mut worth: Vec<Choice> = conv.worth(floats).collect();
-        worth.retain(|choice| choice.form.filters == Filters::Stored || policy.transforms && stays);
-        if worth.is_empty() {
-            continue;
-        }
-        let weights = interp::constant(graph, conv.weights)?;
-        let estimates: HashMap<usize, Estimate> = (tiles())
-            .filter(|&tile| worth.iter().any(|choice| choice.form.tile == tile))
-            .filter_map(|tile| Some((tile, Estimate::of(tile, &weights, [conv.channels, conv.filters])?)))
-            .collect();
-        worth.retain(|Choice { form: Filtering { tile, filters }, .. }| {
-            estimates.get(tile).is_some_and(|estimate| estimate.error(*filters) <= MOST_ERROR)
-        });
-        let (own, made): (Vec<Choice>, Vec<Choice>) =
-            worth.into_iter().partition(|choice| choice.form.filters == Filters::Stored);
+        let (own, made): (Vec<Choice>, Vec<Choice>) = (choices(graph, &conv, policy, &sources)?)
+            .into_iter()
+            .partition(|choice| choice.form.filters == Filters::Stored);
         chosen.extend(made.into_iter().max_by(|a, b| a.saved.total_cmp(&b.saved)).map(|choice| (id, choice)));
-        stored.extend(own.into_iter().map(|choice| {
-            let added = (conv.elements(choice.form.tile) * SUM_BYTES - before).max(1.0);
-            (id, Choice { added, ..choice })
-        }));
+        stored.extend(own.into_iter().map(|choice| (id, choice)));
     }
     // Of what is stored only what it saves beside weights that are made counts.
     let gain = |own: &Choice, known: Option<&Choice>| own.saved - known.map_or(0.0, |known| known.saved);
@@ -127,8 +105,38 @@ fn forms(graph: &Graph, policy: &PackPolicy) -> Result<HashMap<NodeId, Filtering
     Ok(chosen.into_iter().map(|(id, own)| (id, own.form)).collect())
 }
 
+/// The forms of a convolution of floats that are worth it and accurate enough.
+fn choices(graph: &Graph, conv: &Conv, policy: &PackPolicy, sources: &MadeOf) -> Result<Vec<Choice>> {
+    let size = |values: &BTreeSet<ValueId>| {
+        values.iter().filter_map(|&value| graph.ty(value).bytes().as_const()).max().unwrap_or(0) as f64
+    };
+    let before = sources.get(&conv.weights).map_or(0.0, size);
+    // Weights of 16 bits and less would become wider in the object.
+    let stays = graph.ty(conv.weights).bytes().as_const().is_some_and(|bytes| bytes as f64 <= before);
+    let floats = Arithmetic { memory_byte: policy.rates.memory_byte, ..Arithmetic::FLOATS };
+    let mut worth: Vec<Choice> = conv.worth(floats).collect();
+    worth.retain(|choice| choice.form.filters == Filters::Stored || policy.transforms && stays);
+    if worth.is_empty() {
+        return Ok(worth);
+    }
+    let weights = interp::constant(graph, conv.weights)?;
+    let estimates: HashMap<usize, Estimate> = (tiles())
+        .filter(|&tile| worth.iter().any(|choice| choice.form.tile == tile))
+        .filter_map(|tile| Some((tile, Estimate::of(tile, &weights, [conv.channels, conv.filters])?)))
+        .collect();
+    worth.retain(|Choice { form: Filtering { tile, filters }, .. }| {
+        estimates.get(tile).is_some_and(|estimate| estimate.error(*filters) <= MOST_ERROR)
+    });
+    for Choice { form, added, .. } in &mut worth {
+        if form.filters == Filters::Stored {
+            *added = (conv.elements(form.tile) * SUM_BYTES - before).max(1.0);
+        }
+    }
+    Ok(worth)
+}
+
 /// The bytes that transformed weights may add to an object; see [`PackPolicy::transformed`].
-fn room(graph: &Graph, sources: &HashMap<ValueId, BTreeSet<ValueId>>, shares: [f64; 2]) -> f64 {
+fn room(graph: &Graph, sources: &MadeOf, shares: [f64; 2]) -> f64 {
     let [mut bytes, mut wide] = [0.0; 2];
     for &value in sources.values().flatten().collect::<BTreeSet<_>>() {
         let own = graph.ty(value).bytes().as_const().unwrap_or(0) as f64;
@@ -146,8 +154,10 @@ fn room(graph: &Graph, sources: &HashMap<ValueId, BTreeSet<ValueId>>, shares: [f
 }
 
 /// The model's constants that each constant which nodes read is made of.
-fn sources(graph: &Graph) -> HashMap<ValueId, BTreeSet<ValueId>> {
-    let mut sources: HashMap<ValueId, BTreeSet<ValueId>> = HashMap::new();
+type MadeOf = HashMap<ValueId, BTreeSet<ValueId>>;
+
+fn sources(graph: &Graph) -> MadeOf {
+    let mut sources = MadeOf::new();
     let read = graph.order.iter().flat_map(|&id| &graph.nodes[id].inputs);
     for &value in read.filter(|value| graph.is_constant(**value)) {
         if sources.contains_key(&value) {
