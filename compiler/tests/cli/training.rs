@@ -179,3 +179,22 @@ fn commands_say_what_training_has() {
     let run = onnxc(folder.path(), &["run", "digits.onnx", "--training", "--input", "images.npy"]);
     assert!(run.code == 0 && run.out.contains("0.1"), "{}{}", run.out, run.err);
 }
+
+/// Bytes that are too few even where all that can be is computed again: the object is compiled, and a note has the bytes it needs.
+#[test]
+fn too_few_bytes_for_a_step_are_a_note() {
+    let folder = folder(1);
+    let notes = |bytes: usize| {
+        let recompute = format!("--recompute={bytes}");
+        let arguments = ["digits.onnx", "--training", &recompute, "--input-dim", "n=8", "-o", "m.o"];
+        let run = onnxc(folder.path(), &arguments);
+        assert_eq!(run.code, 0, "{}", run.err);
+        run.err.lines().filter(|line| line.contains("--recompute: ")).map(String::from).collect::<Vec<_>>()
+    };
+    let few = notes(1000);
+    assert!(
+        few.len() == 1 && few[0].contains("train_step needs ") && few[0].contains(", and 1000 are"),
+        "{few:?}"
+    );
+    assert_eq!(notes(1 << 30), Vec::<String>::new());
+}
