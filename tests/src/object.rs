@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::onnx_env::target_dir;
 use onnxc_backend::codegen::kernels::{Failure, KernelCode, KernelVersion, MachineCode};
 use onnxc_ir::graph::Dim;
 use onnxc_loops::work::Threads;
@@ -126,9 +127,12 @@ pub fn cargo() -> Command {
     cargo
 }
 
+/// A library of a package, in a folder of its own: shared libraries have no hash of features in their names, and where one that is built
+/// alone took the place of that of the workspace, Cargo built all crates above it again.
 fn built(package: &str, file: &str) -> PathBuf {
     let mut build = cargo();
-    build.args(["build", "--package", package, "--message-format", "json"]);
+    build.args(["build", "--package", package, "--message-format", "json", "--target-dir"]);
+    build.arg(target_dir().join("runtime"));
     let messages = String::from_utf8(must(&mut build).stdout).unwrap();
     let library = messages.split('"').find(|text| text.ends_with(file));
     library.expect("a library").into()
