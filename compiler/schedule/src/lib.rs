@@ -228,11 +228,7 @@ pub fn schedule(graph: &Graph, options: Options) -> Result<Program> {
     let with = |recompute| schedule_unchecked(graph, Options { recompute, ..options }, &BTreeSet::new());
     let bytes = |program: &Program| estimate(&program.arena);
     let mut program = with(Recompute::Nothing)?;
-    let wanted = match options.recompute {
-        Recompute::Nothing => i64::MAX,
-        Recompute::Cheap => 0,
-        Recompute::Within(bytes) => bytes,
-    };
+    let wanted = options.recompute.target().unwrap_or(i64::MAX);
     // Gaps between blocks count as well, so that what is live at once must be smaller by them.
     let mut recompute = options.recompute;
     for _ in 0..ROUNDS {

@@ -399,7 +399,6 @@ impl<'a> Planner<'a> {
     fn blocks(&self, bodies: &Bodies, leaves: &BTreeSet<usize>) -> Blocks {
         let bounds = Bounds::new(self.graph);
         let mut all = Blocks::default();
-        let mut scratches = BTreeSet::new();
         let mut place = |wanted: HeapUse, most: Option<Dim>| match most {
             Some(bytes) => {
                 all.blocks.push(ArenaSpan { bytes, ..wanted.block });
@@ -431,11 +430,16 @@ impl<'a> Planner<'a> {
             }
             let Some((owner, bytes, node)) = self.scratch(task, bodies) else { continue };
             let most = bounds.reserved(&bytes);
-            if matches!(task, Task::Run(id) if !scratches.insert(id)) {
+            let runs: Vec<usize> = match task {
+                Task::Run(id) if self.twice.contains(&id) => {
+                    (0..self.tasks.len()).filter(|&other| self.tasks[other] == task).collect()
+                }
+                _ => vec![at],
+            };
+            if runs[0] < at {
                 continue;
             }
-            let again = self.tasks.iter().enumerate().skip(at + 1);
-            let again = again.filter(|(_, other)| **other == task).map(|(at, _)| (at, at)).collect();
+            let again = runs[1..].iter().map(|&at| (at, at)).collect();
             let block = ArenaSpan { bytes, first: at, last: at, again };
             place(HeapUse { owner, block, writer: Some(node), comes: false, goes: None }, most);
         }

@@ -26,6 +26,22 @@ pub enum Recompute {
     Within(i64),
 }
 
+impl Recompute {
+    /// What is cheap, or products too, until intermediate values fit a number of bytes.
+    pub fn asked(bytes: Option<u64>) -> Recompute {
+        bytes.map_or(Recompute::Cheap, |bytes| Recompute::Within(i64::try_from(bytes).unwrap_or(i64::MAX)))
+    }
+
+    /// Bytes at which no more is computed again; `None` where nothing is.
+    pub(super) fn target(self) -> Option<i64> {
+        match self {
+            Recompute::Nothing => None,
+            Recompute::Cheap => Some(0),
+            Recompute::Within(bytes) => Some(bytes),
+        }
+    }
+}
+
 /// Kernels that one run may need others to run again for.
 const MOST: usize = 64;
 
@@ -80,11 +96,7 @@ pub(super) fn with_second_runs(
     updates: &BTreeSet<GroupId>,
     recompute: Recompute,
 ) -> Vec<Task> {
-    let target = match recompute {
-        Recompute::Nothing => return tasks,
-        Recompute::Cheap => 0,
-        Recompute::Within(bytes) => bytes,
-    };
+    let Some(target) = recompute.target() else { return tasks };
     let search = Search::new(graph, grouping, bodies, &tasks, updates);
     let mut again = Again::new();
     search.reduce(&mut again, target, true);

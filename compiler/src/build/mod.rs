@@ -202,8 +202,7 @@ impl Builder {
     /// Lets steps of training compute values again that the way back needs, in place of keeping them: what is cheap, or, with `bytes`,
     /// products too, until intermediate values take no more. Results keep their bits.
     pub fn recompute(mut self, bytes: Option<u64>) -> Builder {
-        let within = |bytes| Recompute::Within(i64::try_from(bytes).unwrap_or(i64::MAX));
-        self.recompute = bytes.map_or(Recompute::Cheap, within);
+        self.recompute = Recompute::asked(bytes);
         self
     }
 

@@ -20,8 +20,7 @@ use onnxc_ir::words::did_you_mean;
 use onnxc_machine::target::{Goal, Target};
 use onnxc_object::emit::{Stats, StepInfo};
 use onnxc_passes as pass;
-use onnxc_schedule::Program;
-use onnxc_schedule::Recompute;
+use onnxc_schedule::{Program, Recompute};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -195,7 +194,7 @@ impl Session {
             trace: !code.no_trace && goal == Goal::Speed,
             unwind: !code.no_unwind && goal == Goal::Speed,
             listing: None,
-            recompute: recompute(code.recompute),
+            recompute: code.recompute.map_or(Recompute::Nothing, Recompute::asked),
             weights_apart: code
                 .weights_file
                 .as_ref()
@@ -529,14 +528,5 @@ impl Observer for Progress {
 
     fn counter(&self) -> Arc<Counter> {
         self.counter.clone()
-    }
-}
-
-/// See [`CodeArgs::recompute`].
-fn recompute(given: Option<Option<u64>>) -> Recompute {
-    match given {
-        None => Recompute::Nothing,
-        Some(None) => Recompute::Cheap,
-        Some(Some(bytes)) => Recompute::Within(i64::try_from(bytes).unwrap_or(i64::MAX)),
     }
 }
