@@ -17,6 +17,7 @@ use onnxc_ir::interp;
 use onnxc_machine::target::Target;
 use onnxc_proto::build::{self, int, ints, node};
 use onnxc_proto::{ModelProto, TensorProto};
+use onnxc_schedule::GroupKind;
 use prost::Message;
 
 const U8: i32 = 2;
@@ -225,6 +226,38 @@ fn objects_find_their_level() {
         let found = loaded.model().unwrap().run_guarded(&inputs, &shapes, &Call::default()).unwrap();
         assert_eq!(found, wanted, "{levels:?}");
     }
+}
+
+/// What puts bytes in any order adds versions of depthwise convolutions only, which join bytes; VNNI adds some of all products.
+#[test]
+fn levels_have_versions_of_what_they_add() {
+    // Channels are last, as passes put them in networks.
+    let inputs = vec![build::value("a", U8, &["64", "256"]), build::value("x", U8, &["1", "56", "56", "64"])];
+    let outputs =
+        vec![build::value("ab", I32, &["64", "128"]), build::value("y", I32, &["1", "54", "54", "64"])];
+    let nodes = vec![
+        node("MatMulInteger", &["a", "w"], &["ab"]),
+        node("Transpose", &["x"], &["planes"]).with(ints("perm", &[0, 3, 1, 2])),
+        node("ConvInteger", &["planes", "wd"], &["deep"]).with(int("group", 64)),
+        node("Transpose", &["deep"], &["y"]).with(ints("perm", &[0, 2, 3, 1])),
+    ];
+    let mut graph = build::graph(inputs, nodes, outputs);
+    graph.initializer.push(constant("w", I8, &[256, 128], 1));
+    graph.initializer.push(constant("wd", I8, &[64, 1, 3, 3], 2));
+    let target = portable();
+    let names: Vec<String> = target.levels().map(|level| level.cpu.clone()).collect();
+    let compiled = compile(&build::model(21, graph), target, 3);
+    let levels = |kind: GroupKind| -> Vec<&str> {
+        let groups = compiled.program.groups.iter().filter(|(_, group)| group.kind == kind);
+        let versions = groups.flat_map(|(group, _)| &compiled.kernels.groups[group].versions);
+        versions.map(|version| names[version.level].as_str()).collect()
+    };
+    let products = levels(GroupKind::Contract);
+    assert_eq!(
+        products,
+        ["x86-64", "x86-64-v3", "x86-64-v3+vnni", "x86-64-v4", "x86-64-v4+vnni", "x86-64-v4+amx"]
+    );
+    assert_eq!(levels(GroupKind::Reduce), ["x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4+vbmi"]);
 }
 
 const F32: i32 = 1;

@@ -33,7 +33,7 @@ use onnxc_loops::work;
 use onnxc_loops::{Expr, Kernel, visit};
 use onnxc_machine::target::{Core, Target};
 use onnxc_machine::vector::isa::Isa;
-use onnxc_schedule::{GroupId, Program, Step};
+use onnxc_schedule::{GroupId, GroupKind, Program, Step};
 
 /// How far compiling is.
 #[derive(Default, Debug)]
@@ -277,10 +277,12 @@ impl<'t> Levels<'t> {
 
     /// Whether a level has nothing for a kernel that another one, which it includes, has not: all that it adds is for types that
     /// the kernel does without.
-    fn adds_nothing(&self, level: usize, before: usize, kernel: &Kernel) -> bool {
+    fn adds_nothing(&self, level: usize, before: usize, kind: GroupKind, kernel: &Kernel) -> bool {
         let (own, before) = (self.0[level].target, self.0[before].target);
+        // Only reductions join bytes.
+        let joins = kind == GroupKind::Reduce && own.adds_joined_bytes(before);
         own.adds_narrow_types_only(before)
-            && !(own.adds_narrow_products(before) && has_narrow_products(kernel))
+            && !((own.adds_narrow_products(before) || joins) && has_narrow_products(kernel))
             && !(own.adds_bf16(before) && has_bf16(kernel))
     }
 
@@ -296,11 +298,12 @@ impl<'t> Levels<'t> {
     /// A group at the least level, and at the others where it is worth it and the code is not that of the version which would run
     /// there without; each with its level.
     pub fn build(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<Vec<(usize, Built)>> {
+        let kind = program.groups[group].kind;
         let mut versions: Vec<(usize, Built)> = vec![];
         for (level, backends) in self.0.iter().enumerate() {
             let included = |(other, _): &&(usize, Built)| backends.target.includes(self.0[*other].target);
             let before = versions.iter().rfind(included);
-            if before.is_some_and(|(before, last)| self.adds_nothing(level, *before, &last.kernel)) {
+            if before.is_some_and(|(before, last)| self.adds_nothing(level, *before, kind, &last.kernel)) {
                 continue;
             }
             let built = backends.build(graph, program, group)?;

@@ -12,7 +12,7 @@
 //!
 //! - a dim takes memory, and any walk over it time, linear in `MAX_WEIGHT`, and stack linear in `MAX_DEPTH`, for
 //!   any model: no walk needs a memo or a stack of its own;
-//! - clones, hashes, bounds and comparisons of unlike dims take constant time;
+//! - clones and bounds take constant time; so do hashes and comparisons of unlike dims, but for the first of a dim;
 //! - no product is begun that writes more than `MAX_PRODUCT` atoms.
 //!
 //! An overgrown dim stands for nothing that can be computed with. It never enters the type of a value, an operation or
@@ -23,7 +23,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::{Add, Mul, Neg, Sub};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cranelift_entity::entity_impl;
 
@@ -61,8 +61,8 @@ type Range = (Option<i64>, Option<i64>);
 struct Poly {
     /// Sorted by monomial; never a lone constant, no zero coefficients.
     terms: Vec<(Monomial, i64)>,
-    /// Of the terms; a digest of what holds dims is as wide.
-    digest: [u64; 2],
+    /// Of the terms; a digest of what holds dims is as wide. Made when it is asked for: most sums are terms of others, and gone.
+    digest: OnceLock<[u64; 2]>,
     weight: u32,
     depth: u32,
     bounds: Range,
@@ -89,18 +89,29 @@ impl Poly {
     fn new(terms: Vec<(Monomial, i64)>) -> Poly {
         let atoms = || terms.iter().flat_map(|term| term.0.iter());
         Poly {
-            digest: digest(&terms),
+            digest: OnceLock::new(),
             weight: atoms().map(Atom::weight).fold(terms.len() as u32, u32::saturating_add),
             depth: atoms().map(Atom::depth).max().unwrap_or(0),
             bounds: bounds(&terms),
             terms,
         }
     }
+
+    fn digest(&self) -> &[u64; 2] {
+        self.digest.get_or_init(|| digest(&self.terms))
+    }
 }
+
+/// Up to this weight, terms are compared sooner than digests are made.
+const LIGHT: u32 = 8;
 
 impl PartialEq for Poly {
     fn eq(&self, other: &Poly) -> bool {
-        std::ptr::eq(self, other) || self.digest == other.digest && self.terms == other.terms
+        std::ptr::eq(self, other)
+            || self.weight == other.weight
+                && self.bounds == other.bounds
+                && (self.weight <= LIGHT || self.digest() == other.digest())
+                && self.terms == other.terms
     }
 }
 
@@ -108,7 +119,7 @@ impl Eq for Poly {}
 
 impl Hash for Poly {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.digest.hash(state);
+        self.digest().hash(state);
     }
 }
 

@@ -205,7 +205,7 @@ impl Target {
     }
 
     /// Whether all that this level has more than another one, which it includes, serves narrow types, see
-    /// [`Target::adds_narrow_products`] and [`Target::adds_bf16`]: kernels without these are the same.
+    /// [`Target::adds_narrow_products`], [`Target::adds_joined_bytes`] and [`Target::adds_bf16`]: kernels without these are the same.
     pub fn adds_narrow_types_only(&self, before: &Target) -> bool {
         self.wide.map(Isa::without_narrow_types) == before.wide.map(Isa::without_narrow_types)
             && self.narrow == before.narrow
@@ -214,10 +214,14 @@ impl Target {
 
     /// Whether leaf kernels have other products of bytes, or of bf16, than on the level before.
     pub fn adds_narrow_products(&self, before: &Target) -> bool {
-        let products = |target: &Target| {
-            target.wide.map(|isa| (isa.dot, isa.has_bf16_dot, isa.has_tiles, isa.has_byte_permute))
-        };
+        let products = |target: &Target| target.wide.map(|isa| (isa.dot, isa.has_bf16_dot, isa.has_tiles));
         products(self) != products(before)
+    }
+
+    /// Whether leaf kernels join bytes, which they do not on the level before.
+    pub fn adds_joined_bytes(&self, before: &Target) -> bool {
+        let joins = |target: &Target| target.wide.is_some_and(Isa::joins_bytes);
+        joins(self) != joins(before)
     }
 
     /// Whether leaf kernels round to bf16 in another way than on the level before.

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 
-use super::integers;
 use super::lane::{Lane, reader, writer};
 use super::movement::{expand, zeroed};
 use super::scalar::{Work, classify};
+use super::typed;
 use crate::error::{Error, Result, Stage};
 use crate::graph::{DType, MapFn, Tensor};
 use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
@@ -142,6 +142,9 @@ fn compute(function: MapFn, operands: &[Operand<'_>], out: &mut [u8]) -> Result<
             Ok(())
         }
         (MapFn::Binary(function), [(dtype, a), (_, b)]) => {
+            if typed::binary(function, *dtype, [a, b], out) {
+                return Ok(());
+            }
             with_lane!(*dtype, function.name(), lane => binary_in(lane, function, *dtype, [a, b], out))
         }
         (MapFn::Unary(function), [x]) => unary(function, *x, out),
@@ -214,7 +217,7 @@ fn unary_in<W: Work>(lane: Lane<W>, function: UnaryFn, dtype: DType, x: &[u8], o
     Ok(())
 }
 
-fn binary_in<W: Work>(
+pub(super) fn binary_in<W: Work>(
     lane: Lane<W>,
     function: BinaryFn,
     dtype: DType,
@@ -270,7 +273,7 @@ fn convert((from, data): Operand<'_>, to: DType, saturate: bool, out: &mut [u8])
     if from == to {
         return out.copy_from_slice(data);
     }
-    if integers::cast(from, data, to, out) {
+    if typed::cast(from, data, to, out) {
         return;
     }
     let (from_part, from_stride) = real_part(from);

@@ -13,7 +13,6 @@ mod erf;
 mod external;
 mod float;
 pub(super) mod index;
-mod integers;
 mod lane;
 pub(super) mod leaves;
 pub(crate) mod movement;
@@ -25,6 +24,7 @@ pub(super) mod suppress;
 #[cfg(test)]
 mod tests;
 mod tiles;
+mod typed;
 pub(super) mod winograd;
 mod work;
 

@@ -80,6 +80,12 @@ pub(in crate::primitives) fn reduce(
     axes: &[usize],
     shape: &[usize],
 ) -> Result<Tensor> {
+    if (function, x.dtype) == (ReduceFn::Sum, DType::I32) {
+        // The sums of weights of 8 bits: a loop that knows its types takes a fraction of the time.
+        let load = |element: &[u8]| element.try_into().map_or(0, i32::from_le_bytes);
+        let store = |total: i32, out: &mut [u8]| out.copy_from_slice(&total.to_le_bytes());
+        return reduce_with(0, load, i32::wrapping_add, store, x, axes, shape);
+    }
     with_wide_lane!(x.dtype, function.name(), lane => reduce_in(lane, function, x, axes, shape))
 }
 
@@ -91,8 +97,22 @@ fn reduce_in<W: Accumulate>(
     shape: &[usize],
 ) -> Result<Tensor> {
     let (identity, combine) = identity::<W>(function, x.dtype)?;
+    let bits = x.dtype.bits();
+    reduce_with(identity, lane.load, |total, value| combine(total, value, bits), lane.store, x, axes, shape)
+}
+
+fn reduce_with<W: Copy>(
+    identity: W,
+    load: impl Fn(&[u8]) -> W,
+    combine: impl Fn(W, W) -> W,
+    store: impl Fn(W, &mut [u8]),
+    x: &Tensor,
+    axes: &[usize],
+    shape: &[usize],
+) -> Result<Tensor> {
+    let size = x.dtype.size();
     let mut data = zeroed(x.dtype, shape)?;
-    let mut totals = vec![identity; data.len() / lane.size];
+    let mut totals = vec![identity; data.len() / size];
     let mut to = View::whole(shape);
     axes.iter().for_each(|&axis| to.strides[axis] = 0);
     let (mut own, mut from) = (x.shape.clone(), strides(&x.shape));
@@ -103,15 +123,15 @@ fn reduce_in<W: Accumulate>(
     let run = own.pop().unwrap_or(1);
     let step = to.strides.pop().unwrap_or(0) as usize;
     let mut walk = Walk::new(&own, [&to]);
-    for values in x.data.chunks_exact((run * lane.size).max(1)) {
+    for values in x.data.chunks_exact((run * size).max(1)) {
         let mut at = walk.offsets[0] as usize;
-        for value in values.chunks_exact(lane.size) {
-            totals[at] = combine(totals[at], (lane.load)(value), x.dtype.bits());
+        for value in values.chunks_exact(size) {
+            totals[at] = combine(totals[at], load(value));
             at += step;
         }
         walk.advance();
     }
-    totals.iter().zip(data.chunks_exact_mut(lane.size)).for_each(|(total, out)| (lane.store)(*total, out));
+    totals.iter().zip(data.chunks_exact_mut(size)).for_each(|(total, out)| store(*total, out));
     Ok(Tensor::new(x.dtype, shape.to_vec(), Bytes::from(data)))
 }
 
