@@ -110,11 +110,11 @@ class Model:
     """One operator with its attributes. `feeds` makes the inputs of a run of some lines."""
 
     @classmethod
-    def of(cls, name, nodes, constants):
+    def of(cls, name, nodes, constants, inputs=None, feeds=None, per_run=1):
         """A program from text to text."""
         own = cls.__new__(cls)
-        own.name, own.per_run, own.feeds = name, 1, texts
-        own.make(nodes, [TEXT], [("answer", TensorProto.STRING)], constants)
+        own.name, own.per_run, own.feeds = name, per_run, feeds or texts
+        own.make(nodes, inputs or [TEXT], [("answer", TensorProto.STRING)], constants)
         return own
 
     def __init__(self, name, operator, inputs, outputs, attributes, feeds, per_run=1):
@@ -376,7 +376,19 @@ def string_models(size, few):
     return [
         Model("string_concat", "StringConcat", given, [("z", TensorProto.STRING)], {}, pairs, 4),
         Model("string_equal", "StringEqual", given, [("z", TensorProto.BOOL)], {}, pairs, 4),
+        *(joined(axis) for axis in range(2)),
     ]
+
+
+def joined(axis):
+    """Two rows of three texts, joined along an axis."""
+    node = helper.make_node("StringJoin", ["x", "sep", "axis"], ["answer"], domain=DOMAIN)
+    constants = [
+        helper.make_tensor("sep", TensorProto.STRING, [1], [" é, ".encode()]),
+        helper.make_tensor("axis", TensorProto.INT64, [1], [axis]),
+    ]
+    inputs = [("x", TensorProto.STRING, ["n", "m"])]
+    return Model.of(f"string_join_{axis}", [node], constants, inputs, lambda some: {"x": texts(some)["text"].reshape(2, 3)}, 6)
 
 
 FAMILIES = {"bert": bert_models, "bpe": bpe_models, "strings": string_models, "programs": program_models}

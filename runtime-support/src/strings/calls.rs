@@ -188,6 +188,29 @@ pub unsafe extern "C" fn onnxc_strings_concat(
     status((|| unsafe { open(state)?.concat(input(a, n)?, input(b, n)?, output(out, n)?) })())
 }
 
+/// `each` texts joined, with the separator between them: `texts[n * each]`, `separator[1]`, `out[n]`.
+///
+/// # Safety
+/// All pointers are as this module describes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onnxc_strings_join(
+    state: *mut State,
+    texts: *const i64,
+    separator: *const i64,
+    out: *mut i64,
+    n: i64,
+    each: i64,
+) -> Status {
+    // SAFETY: the caller says so.
+    status((|| unsafe {
+        let all = n.checked_mul(each).ok_or(Status::BAD_SIZE)?;
+        let state = open(state)?;
+        let each = bytes(each, 1)?;
+        let separator = input(separator, 1)?[0];
+        state.join(input(texts, all)?, separator, each, output(out, n)?)
+    })())
+}
+
 /// Each text in small letters (`how` 1) or capitals (2): `numbers[n]`, `out[n]`. `BAD_TEXT` for one that is not UTF-8,
 /// `BAD_SIZE` for another `how`.
 ///

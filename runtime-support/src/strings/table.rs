@@ -237,4 +237,25 @@ impl State {
             Ok(())
         })
     }
+
+    /// `each` texts after each other, with the separator between them, for every element of `out`.
+    pub fn join(&self, texts: &[i64], separator: i64, each: usize, out: &mut [i64]) -> Result<(), Status> {
+        self.each(out.iter_mut().enumerate(), |(at, out)| {
+            let texts = &texts[at * each..(at + 1) * each];
+            if let [only] = texts {
+                self.read(*only)?;
+                *out = *only;
+                return Ok(());
+            }
+            let mut draft = self.draft();
+            for (at, &text) in texts.iter().enumerate() {
+                if at > 0 {
+                    draft.push(self.read(separator)?)?;
+                }
+                draft.push(self.read(text)?)?;
+            }
+            *out = self.finish(draft)?;
+            Ok(())
+        })
+    }
 }

@@ -244,6 +244,7 @@ fn no_elements_and_bad_sizes() {
             assert_eq!(onnxc_strings_intern(state, views, no, n), expected);
             assert_eq!(onnxc_strings_text_bytes(state, NULL, none.as_mut_ptr(), n), expected);
             assert_eq!(onnxc_strings_concat(state, NULL, NULL, no, n), expected);
+            assert_eq!(onnxc_strings_join(state, NULL, some, no, n, 1), expected);
             assert_eq!(onnxc_strings_change_case(state, NULL, no, n, 1), expected);
             assert_eq!(onnxc_strings_split_counts(state, NULL, some, no, n, -1), expected);
             assert_eq!(onnxc_strings_split(state, NULL, some, no, n, -1, 1), expected);
@@ -270,6 +271,10 @@ fn no_elements_and_bad_sizes() {
         assert_eq!(onnxc_strings_fault(null), -1);
         onnxc_strings_close(null);
         assert_eq!(onnxc_strings_split(state, NULL, some, no, i64::MAX, -1, 2), Status::BAD_SIZE);
+        for (n, each) in [(i64::MAX, 2), (0, -1), (1, -1)] {
+            assert_eq!(onnxc_strings_join(state, NULL, some, no, n, each), Status::BAD_SIZE);
+        }
+        assert_eq!(onnxc_strings_join(state, NULL, NULL, no, 0, 1), Status::NULL_POINTER);
         assert_eq!(onnxc_strings_split(state, NULL, NULL, no, 0, -1, 2), Status::NULL_POINTER);
         assert_eq!(onnxc_strings_parse(state, NULL, out, 0, 8), Status::BAD_DTYPE);
         assert_eq!(onnxc_strings_format(state, out, no, 0, 14), Status::BAD_DTYPE);

@@ -168,6 +168,8 @@ functions! {
         SPELL "spell" onnxc_strings_spell [STRING] -> BYTES, [P, P, P, N, N];
         // Two texts joined: `n`.
         CONCAT "concat" onnxc_strings_concat [STRING, STRING] -> STRING, [P, P, P, P, N];
+        // Rows of texts joined, with a text between them: `n`, the length of a row.
+        JOIN "join" onnxc_strings_join [STRING, STRING] -> STRING, [P, P, P, P, N, N];
         // In other letters: `n`, 1 for small ones and 2 for capitals.
         CHANGE_CASE "change_case" onnxc_strings_change_case [STRING] -> STRING, [P, P, P, N, N];
         // How many parts a text has between delimiters: `n`, and the most splits.
