@@ -44,7 +44,7 @@ place:
 	for file in $(addprefix $(BUILT)/,$(LIBRARIES)); do \
 	    test ! -f $$file || $(INSTALL) -m 644 $$file $(TO)/lib || exit 1; done
 	-test -f $(TO)/bin/onnxc.exe || $(STRIP) -S $(TO)/bin/onnxc $(TO)/lib/libonnxc_runtime_*
-	$(INSTALL) -m 644 runtime-support/include/onnxc.h runtime-support/cpp/onnxc.hpp $(TO)/include
+	$(INSTALL) -m 644 runtime-support/include/onnxc.h runtime-support/cpp/onnxc.hpp runtime-support/cpp/onnxc_op.hpp $(TO)/include
 	$(INSTALL) -m 644 runtime-support/cmake/onnxcConfig.cmake runtime-support/cmake/onnxcTarget.cmake $(PACKAGES)
 	$(INSTALL) -m 644 runtime-support/go/go.mod runtime-support/go/onnxc.go runtime-support/include/onnxc.h $(TO)/share/onnxc/go
 	$(INSTALL) -m 644 runtime-support/mpi/onnxc_mpi.c runtime-support/mpi/onnxc_mpi.h $(TO)/share/onnxc/mpi
@@ -53,7 +53,7 @@ place:
 	    sed 's/@VERSION@/$(VERSION)/' runtime-support/cmake/$$package.pc.in > $(TO)/lib/pkgconfig/$$package.pc || exit 1; done
 
 uninstall:
-	rm -f $(TO)/bin/onnxc $(TO)/bin/onnxc.exe $(TO)/include/onnxc.h $(TO)/include/onnxc.hpp
+	rm -f $(TO)/bin/onnxc $(TO)/bin/onnxc.exe $(TO)/include/onnxc.h $(TO)/include/onnxc.hpp $(TO)/include/onnxc_op.hpp
 	rm -f $(TO)/lib/libonnxc_runtime_* $(TO)/lib/onnxc_runtime_* $(TO)/lib/pkgconfig/onnxc.pc $(TO)/lib/pkgconfig/onnxc-images.pc $(TO)/lib/pkgconfig/onnxc-mpi.pc
 	rm -rf $(PACKAGES) $(TO)/share/onnxc
 

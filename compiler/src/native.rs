@@ -476,6 +476,8 @@ pub struct Call<'a> {
     pub seed: u64,
     /// The other ranks, of a model that is one.
     pub communicator: Option<&'a Communicator>,
+    /// What computes functions of the caller, and its context.
+    pub function: Option<(abi::FunctionFn, *mut c_void)>,
 }
 
 /// See [`Call::step_done`].
@@ -561,6 +563,9 @@ impl Prepared<'_> {
         }
         if let Some(communicator) = call.communicator {
             options.communicator = communicator;
+        }
+        if let Some((function, context)) = call.function {
+            (options.function, options.function_context) = (Some(function), context);
         }
         self.outputs.iter_mut().filter(|buffer| buffer.late).for_each(|buffer| buffer.data = None);
         self.states.iter_mut().for_each(States::rewind);

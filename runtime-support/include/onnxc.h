@@ -103,7 +103,9 @@ typedef enum onnxc_status {
     /* The weights are not a file of weights, are cut off, damaged, or cannot be read. */
     ONNXC_BAD_WEIGHTS = 28,
     /* The weights are of another model, or of another compilation with another layout. */
-    ONNXC_OTHER_WEIGHTS = 29
+    ONNXC_OTHER_WEIGHTS = 29,
+    /* The model was compiled to have operators computed by options->function (`late`), and the options have none. */
+    ONNXC_NEEDS_FUNCTION = 30
 } onnxc_status;
 
 /* Element types: the numbers of ONNX's TensorProto.DataType. Elements smaller than a byte are packed as ONNX stores
@@ -256,6 +258,13 @@ typedef enum onnxc_event {
  * are the ONNX nodes, such as `layer1/conv (Conv), layer1/relu (Relu)`. Both are constants of the model. */
 typedef void (*onnxc_trace_fn)(void *trace_context, int32_t event, int64_t number, const char *kernel, const char *nodes);
 
+struct onnxc_op;
+
+/* Computes an operator as the function of this name would, see onnxc_op. Where a size of a result follows from no input it is asked for
+ * `<function>_shapes` before, unless the model was compiled with `shapes=`. It is called on the thread that runs the model. Texts that it gives
+ * may also lie in memory that stays until the run has ended. */
+typedef int32_t (*onnxc_function_fn)(void *function_context, const char *function, struct onnxc_op *op);
+
 /* Optional services for a run. Set it up with ONNXC_OPTIONS_INIT, then fill what you have. */
 typedef struct onnxc_options {
     /* sizeof(onnxc_options). */
@@ -297,10 +306,14 @@ typedef struct onnxc_options {
      * ask for it. A caller whose struct ends before these fields has none. */
     const void *weights;
     size_t weights_bytes;
+    /* For a model that was compiled with `--custom-op mine.Op=my_op,late`: computes its operators. Others do not ask for it. A caller whose
+     * struct ends before these fields has none. */
+    onnxc_function_fn function;
+    void *function_context;
 } onnxc_options;
 
 /* clang-format off */
-#define ONNXC_OPTIONS_INIT { sizeof(onnxc_options), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0 }
+#define ONNXC_OPTIONS_INIT { sizeof(onnxc_options), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, NULL, NULL }
 /* clang-format on */
 
 /* A call of a function of the program's own, which computes an operator that it was given when the model was compiled

@@ -44,6 +44,7 @@ impl Status {
     pub const NEEDS_WEIGHTS: Status = Status(27);
     pub const BAD_WEIGHTS: Status = Status(28);
     pub const OTHER_WEIGHTS: Status = Status(29);
+    pub const NEEDS_FUNCTION: Status = Status(30);
 }
 
 /// `onnxc_tensor`
@@ -95,6 +96,13 @@ pub mod event {
     pub const LEAVE: i32 = 4;
 }
 
+/// `onnxc_function_fn`
+pub type FunctionFn = unsafe extern "C" fn(
+    function_context: *mut c_void,
+    function: *const c_char,
+    op: *mut crate::custom::RawOp,
+) -> i32;
+
 /// `onnxc_options`
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -117,6 +125,8 @@ pub struct Options {
     pub trace_context: *mut c_void,
     pub weights: *const c_void,
     pub weights_bytes: usize,
+    pub function: Option<FunctionFn>,
+    pub function_context: *mut c_void,
 }
 
 /// `ONNXC_OPTIONS_INIT`
@@ -141,6 +151,8 @@ impl Default for Options {
             trace_context: std::ptr::null_mut(),
             weights: std::ptr::null(),
             weights_bytes: 0,
+            function: None,
+            function_context: std::ptr::null_mut(),
         }
     }
 }

@@ -119,6 +119,15 @@ int main(int argc, char **argv) {
         if (run(model, &options) != ONNXC_OK || steps == 0) {
             return fail("a struct that ends behind the trace is not traced");
         }
+        steps = 0;
+        options.struct_size = offsetof(onnxc_options, function);
+        if (run(model, &options) != ONNXC_OK || steps == 0) {
+            return fail("a struct that ends behind the weights is refused, or not traced");
+        }
+        options.struct_size += 1;
+        if (run(model, &options) != ONNXC_BAD_OPTIONS) {
+            return fail("a struct of no version is taken");
+        }
         return 0;
     }
     if (strcmp(argv[2], "cancel") == 0) {

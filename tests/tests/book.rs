@@ -120,7 +120,12 @@ const GUIDES: [&str; 12] = [
 
 /// Runs the commands of a guide, if all `tools` are there, and compares what they print.
 fn guide(page: &str, tools: &[&str]) {
-    if let Some(outputs) = commands(page, tools, |_| ()) {
+    guide_with(page, tools, |_| ());
+}
+
+/// The same in a folder that has what `more` puts there as well.
+fn guide_with(page: &str, tools: &[&str], more: impl Fn(&Path)) {
+    if let Some(outputs) = commands(page, tools, more) {
         assert!(outputs > 0, "{page}: no output is compared");
     }
 }
@@ -177,7 +182,7 @@ fn ranks() {
 /// The page's function works for a model with the operator of its name.
 #[test]
 fn custom() {
-    commands("custom.md", &["cc", "pkg-config"], |folder| {
+    guide_with("custom.md", &["cc", "c++", "pkg-config"], |folder| {
         let mut limit = build::attribute("limit", AttributeType::Float);
         limit.f = Some(0.5);
         let mut clip = node("Clip", &["x"], &["y"]).with(limit);

@@ -1,10 +1,11 @@
 //! Operators that functions of the program compute: `tests/c/custom.c`, and functions in Rust. Compiled models with guard pages around
 //! their buffers, at each level of optimization, with threads and without, against what is expected and the evaluation of the graph.
 
+use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicI32;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Instant;
 
 use onnxc::cli::functions::Functions;
@@ -25,26 +26,32 @@ use prost::Message;
 /// A shared library of `tests/c/custom.c`, made once.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    &LIBRARY
-        .get_or_init(|| {
-            let folder = tempfile::tempdir().unwrap();
-            let library = folder.path().join("libcustom.so");
-            let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-            let status = Command::new("cc")
-                .args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC", "-I"])
-                .arg(root.join("../runtime-support/include"))
-                .arg(root.join("c/custom.c"))
-                .arg("-o")
-                .arg(&library)
-                .status();
-            assert!(status.unwrap().success());
-            (folder, library)
-        })
-        .1
+    &LIBRARY.get_or_init(|| built("cc", &["-std=c99", "-O1"], "custom.c")).1
+}
+
+/// The same in C++, of `tests/c/custom.cpp`.
+fn cpp_library() -> &'static Path {
+    static LIBRARY: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let options = ["-std=c++17", "-O1", "-pedantic", "-Wshadow", "-Wconversion"];
+    &LIBRARY.get_or_init(|| built("c++", &options, "custom.cpp")).1
+}
+
+fn built(compiler: &str, options: &[&str], source: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join(format!("lib{source}.so"));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut command = Command::new(compiler);
+    command.args(options).args(["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]);
+    for include in ["include", "cpp"] {
+        command.arg("-I").arg(root.join("../runtime-support").join(include));
+    }
+    command.arg(root.join("c").join(source)).arg("-o").arg(&library);
+    assert!(command.status().unwrap().success());
+    (folder, library)
 }
 
 fn functions() -> Functions {
-    Functions::open(&[library().to_path_buf()]).unwrap()
+    Functions::open(&[library().to_path_buf(), cpp_library().to_path_buf()]).unwrap()
 }
 
 fn mine(name: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
@@ -184,7 +191,9 @@ fn elementwise_with_attributes_and_threads() {
         let y: Vec<f32> = s.iter().map(|s| s.max(0.0)).collect();
         let tensor = |values: &[f32]| floats(&[rows, 3], values);
         let expected = [tensor(&y), tensor(&h), tensor(&s)];
-        check(&model, &["mine.Scale=test_scale"], &[], &[tensor(&x)], &expected);
+        for function in ["test_scale", "cpp_scale"] {
+            check(&model, &[&format!("mine.Scale={function}")], &[], &[tensor(&x)], &expected);
+        }
     }
 }
 
@@ -223,7 +232,10 @@ fn reductions_with_two_results_in_a_loop() {
     let x = floats(&[2, 2], &[1.0, 2.0, 3.0, 4.0]);
     let sums = floats(&[3, 2], &[6.0, 14.0, 9.0, 21.0, 12.0, 28.0]);
     let columns = Tensor::from_slice(&[3, 1], &[2i64, 2, 2]);
-    check(&model, &["mine.RowSums=test_row_sums"], &[], &[x], &[sums, columns]);
+    for function in ["test_row_sums", "cpp_row_sums"] {
+        let own = format!("mine.RowSums={function}");
+        check(&model, &[&own], &[], std::slice::from_ref(&x), &[sums.clone(), columns.clone()]);
+    }
 }
 
 #[test]
@@ -237,7 +249,10 @@ fn scratch_that_is_asked_for_when_compiling() {
     );
     let x: Vec<f32> = (0..41).map(|at| at as f32).collect();
     let expected = [floats(&[41], &x)];
-    check(&model, &["mine::Reverse=test_reverse,scratch=64,like=0"], &[], &[floats(&[41], &x)], &expected);
+    for function in ["test_reverse", "cpp_reverse"] {
+        let own = format!("mine::Reverse={function},scratch=64,like=0");
+        check(&model, &[&own], &[], &[floats(&[41], &x)], &expected);
+    }
 }
 
 #[test]
@@ -249,10 +264,15 @@ fn sizes_that_only_data_decide() {
         vec![f32_value("z", &["m"])],
         vec![f32_value("y", &["m"])],
     );
-    let own = ["mine.Positive=test_positive,shapes=test_positive_shapes"];
+    let own = [
+        "mine.Positive=test_positive,shapes=test_positive_shapes",
+        "mine.Positive=cpp_positive,shapes=cpp_positive_shapes",
+    ];
     for x in [vec![-1.0, 0.0, 0.0, 0.0], vec![], vec![-1.0, -2.0]] {
         let kept: Vec<f32> = x.iter().filter(|&&x| x > 0.0).map(|x: &f32| x.exp()).collect();
-        check(&model, &own, &[], &[floats(&[x.len()], &x)], &[floats(&[kept.len()], &kept)]);
+        for own in own {
+            check(&model, &[own], &[], &[floats(&[x.len()], &x)], &[floats(&[kept.len()], &kept)]);
+        }
     }
 }
 
@@ -262,14 +282,99 @@ fn strings_go_in_and_out() {
     let nodes = vec![twice, node("StringConcat", &["y", "x"], &["z"])];
     let outputs = vec![strings("z", &["n"]), strings("y", &["n"])];
     let model = model(vec![strings("x", &["n"])], nodes, outputs, vec![]);
-    let own = ["mine.Twice=test_twice,shapes=test_twice_shapes"];
+    let own =
+        ["mine.Twice=test_twice,shapes=test_twice_shapes", "mine.Twice=cpp_twice,shapes=cpp_twice_shapes"];
     let x = ["ab", "", "été", "ab"];
     let y = x.map(|x| format!("{x}+{x}"));
     let z: Vec<String> = y.iter().zip(x).map(|(y, x)| format!("{y}{x}")).collect();
     let expected = [Tensor::from_texts(&[4], &z), Tensor::from_texts(&[4], &y)];
-    check(&model, &own, &[], &[Tensor::from_texts(&[4], &x)], &expected);
     let none = Tensor::from_texts(&[0], &[] as &[&str]);
-    check(&model, &own, &[], std::slice::from_ref(&none), &[none.clone(), none.clone()]);
+    for own in own {
+        check(&model, &[own], &[], &[Tensor::from_texts(&[4], &x)], &expected);
+        check(&model, &[own], &[], std::slice::from_ref(&none), &[none.clone(), none.clone()]);
+    }
+}
+
+/// What computes functions of the caller: those of the library with these names, by a context.
+struct Given {
+    functions: Vec<(&'static str, Address)>,
+    calls: AtomicI32,
+}
+
+unsafe extern "C" fn given(context: *mut c_void, name: *const c_char, op: *mut custom::RawOp) -> i32 {
+    // SAFETY: the model gives the context of the options and a name that ends with a zero.
+    let (given, name) = unsafe { (&*context.cast::<Given>(), CStr::from_ptr(name)) };
+    given.calls.fetch_add(1, Ordering::Relaxed);
+    match given.functions.iter().find(|(known, _)| known.as_bytes() == name.to_bytes()) {
+        // SAFETY: the library has the function, which takes what it is called with.
+        Some((_, address)) => unsafe {
+            let function: unsafe extern "C" fn(*mut custom::RawOp) -> i32 = std::mem::transmute(address.0);
+            function(op)
+        },
+        None => 77,
+    }
+}
+
+#[test]
+fn functions_of_the_options() {
+    let twice = mine("Twice", &["t"], &["u"]).with(text("between", "+"));
+    let nodes = vec![mine("Positive", &["x"], &["y"]), node("Exp", &["y"], &["z"]), twice];
+    let inputs = vec![f32_value("x", &["n"]), strings("t", &["k"])];
+    let outputs = vec![f32_value("z", &["m"]), strings("u", &["k"])];
+    let model = model(inputs, nodes, outputs, vec![f32_value("y", &["m"])]);
+    let x = [1.0f32, -2.0, 3.0, 0.0];
+    let inputs = [Some(floats(&[4], &x)), Some(Tensor::from_texts(&[2], &["ab", "c"]))];
+    let expected = [floats(&[2], &[1f32.exp(), 3f32.exp()]), Tensor::from_texts(&[2], &["ab+ab", "c+c"])];
+    let functions = functions();
+    let own = ["mine.Positive=positive,late", "mine.Twice=twice,shapes=twice_sizes,late"];
+    let declared: Vec<CustomOp> = own.iter().map(|text| text.parse().unwrap()).collect();
+    let names = [
+        ("positive", "test_positive"),
+        ("positive_shapes", "test_positive_shapes"),
+        ("twice", "test_twice"),
+        ("twice_sizes", "test_twice_shapes"),
+    ];
+    let mut found: Vec<CustomOp> =
+        names.iter().map(|(_, symbol)| format!("mine.Any={symbol}").parse().unwrap()).collect();
+    functions.resolve(&mut found).unwrap();
+    let known = names.iter().zip(&found).map(|((name, _), custom)| (*name, custom.addresses[0].1));
+    let mut all = Given { functions: known.collect(), calls: AtomicI32::new(0) };
+    for opt_level in [0, 3] {
+        let compiled = compile(&model, declared.clone(), opt_level).unwrap();
+        let printed = graph::print::to_text(&compiled.graph);
+        assert!(printed.contains("late=true"), "{printed}");
+        assert_eq!(graph::print::to_text(&graph::parse::parse(&printed).unwrap()), printed);
+        let printed = compiled.host().unwrap().to_string();
+        assert!(printed.contains("late positive_shapes(") && printed.contains("NEEDS_FUNCTION"), "{printed}");
+        assert_eq!(onnxc_object::host::parse::parse(&printed).unwrap().to_string(), printed);
+        // No library but those of texts: nothing of the object is left for a linker to find.
+        let loaded = Loaded::with(compiled, &Functions::default(), Instant::now()).unwrap();
+        let run = |call: &Call<'_>| {
+            loaded
+                .model()
+                .unwrap()
+                .run_guarded(&inputs, &[None, None], call)
+                .map_err(|error| error.to_string())
+        };
+        let context = std::ptr::from_ref(&all).cast_mut().cast();
+        let got = run(&Call { function: Some((given, context)), ..Call::default() }).unwrap();
+        assert_eq!(texts(&got), texts(&expected), "level {opt_level}");
+        assert!(all.calls.swap(0, Ordering::Relaxed) >= 4);
+        let message = run(&Call::default()).unwrap_err();
+        assert!(message.contains("needs the function `positive`, and the options have none"), "{message}");
+        // What another caller gives is its own: one without a function fails at it.
+        let twice = all.functions.remove(2);
+        let other = Given { functions: all.functions.clone(), calls: AtomicI32::new(0) };
+        let context = std::ptr::from_ref(&other).cast_mut().cast();
+        let message = run(&Call { function: Some((given, context)), ..Call::default() }).unwrap_err();
+        assert!(message.contains("(Twice): the function `twice` failed and gave 77"), "{message}");
+        all.functions.insert(2, twice);
+    }
+    // Commands that run a model have the functions of libraries, by their own names.
+    let late = "mine.Positive=test_positive,late".parse::<CustomOp>().unwrap();
+    let mut one = [late];
+    functions.resolve(&mut one).unwrap();
+    assert!(!one[0].late && one[0].shapes.as_deref() == Some("test_positive_shapes"), "{one:?}");
 }
 
 #[test]
@@ -322,6 +427,44 @@ fn failures_are_statuses_with_the_node_and_the_number() {
         message.contains("size 0 of `y` as test_positive_shapes gives it") && message.contains("-2"),
         "{message}"
     );
+}
+
+/// What `onnxc_op.hpp` finds where a function in C++ does not fit its node, or throws.
+#[test]
+fn functions_in_cpp_that_do_not_fit() {
+    let any = model(
+        vec![f32_value("x", &["n"])],
+        vec![mine("Any", &["x"], &["y"])],
+        vec![f32_value("y", &["n"])],
+        vec![],
+    );
+    let statuses = [
+        ("cpp_wrong_type", 102),
+        ("cpp_other_type", 102),
+        ("cpp_second_input", 101),
+        ("cpp_second_output", 101),
+        ("cpp_no_input", 101),
+        ("cpp_throws", 103),
+        ("cpp_throws_in_parts", 103),
+    ];
+    for (function, status) in statuses {
+        let message = failure(&any, &[&format!("mine.Any={function}")], floats(&[2], &[1.0, 2.0]));
+        let wanted = format!("(Any): the function `{function}` failed and gave {status}");
+        assert!(message.contains(&wanted), "{message}");
+    }
+    let x = floats(&[2], &[1.0, -0.0]);
+    check(&any, &["mine.Any=cpp_copy"], &[], std::slice::from_ref(&x), std::slice::from_ref(&x));
+    // An input more than the function takes, and an output.
+    let two = model(
+        vec![f32_value("x", &["n"])],
+        vec![mine("Any", &["x", "x"], &["y", "z"])],
+        vec![f32_value("y", &["n"]), f32_value("z", &["n"])],
+        vec![],
+    );
+    for function in ["cpp_copy", "cpp_second_input", "cpp_second_output"] {
+        let message = failure(&two, &[&format!("mine.Any={function}")], floats(&[2], &[1.0, 2.0]));
+        assert!(message.contains(&format!("`{function}` failed and gave 101")), "{message}");
+    }
 }
 
 #[test]
@@ -626,6 +769,95 @@ fn linkers_name_a_function_that_is_missing() {
             format!("the function `{function}`, which computes an operator, has the name of another one");
         assert!(!good && text.contains(&wanted), "{text}");
     }
+}
+
+/// Objects and C source whose functions the options have: they link alone, and say before a run what is missing.
+#[test]
+fn functions_of_the_options_in_c() {
+    let folder = folder_with_a_model();
+    let main = r#"
+        #include <stdlib.h>
+        #include <string.h>
+        #include "model.h"
+        static void *allocate(void *allocator, size_t bytes, size_t alignment) {
+            (void)allocator;
+            return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+        }
+        static void release(void *allocator, void *memory, size_t bytes, size_t alignment) {
+            (void)allocator;
+            (void)bytes;
+            (void)alignment;
+            free(memory);
+        }
+        typedef struct { int calls; float above; } own;
+        static int32_t compute(void *context, const char *function, onnxc_op *op) {
+            own *mine = context;
+            const float *x = op->inputs[0].data;
+            int64_t i, count = 0;
+            mine->calls++;
+            for (i = 0; i < op->inputs[0].dims[0]; i++) {
+                if (x[i] > mine->above) {
+                    if (op->outputs[0].data != NULL) {
+                        ((float *)op->outputs[0].data)[count] = x[i];
+                    }
+                    count++;
+                }
+            }
+            if (strcmp(function, "keep_shapes") == 0) {
+                op->outputs[0].dims[0] = count;
+                return 0;
+            }
+            return strcmp(function, "keep") == 0 ? 0 : 5;
+        }
+        int main(void) {
+            static float x[4] = { -1, 2, 0, 3 }, y[4];
+            static int64_t four = 4, size;
+            static char memory[65536 + 64];
+            void *workspace = (void *)(((uintptr_t)memory + 63) / 64 * 64);
+            onnxc_options options = ONNXC_OPTIONS_INIT;
+            onnxc_tensor input = { x, sizeof x, ONNXC_FLOAT, 1, &four }, output = { y, sizeof y, ONNXC_FLOAT, 1, &size };
+            own mine = { 0, 2 };
+            char message[200] = "";
+            int32_t status = model_run(&input, 1, &output, 1, workspace, 65536, NULL);
+            if (status != ONNXC_NEEDS_FUNCTION) {
+                return 1;
+            }
+            options.allocate = allocate;
+            options.release = release;
+            options.message = message;
+            options.message_capacity = sizeof message;
+            options.struct_size = offsetof(onnxc_options, function);
+            if (model_run(&input, 1, &output, 1, workspace, 65536, &options) != ONNXC_NEEDS_FUNCTION
+                || strstr(message, "needs the function `keep`") == NULL) {
+                return 2;
+            }
+            options.struct_size = sizeof options;
+            options.function = compute;
+            options.function_context = &mine;
+            if (model_run(&input, 1, &output, 1, workspace, 65536, &options) != ONNXC_OK) {
+                return 3;
+            }
+            return mine.calls == 2 && size == 1 && y[0] == 3 ? 0 : 4;
+        }"#;
+    let model: ModelProto =
+        ModelProto::decode(&std::fs::read(folder.path().join("model.onnx")).unwrap()[..]).unwrap();
+    assert_eq!(model.graph.unwrap().node[0].op_type(), "Positive");
+    std::fs::write(folder.path().join("main.c"), main).unwrap();
+    for output in ["model.o", "model.c"] {
+        let own = "--custom-op=mine.Positive=keep,late";
+        let (good, text) = command(folder.path(), &["model.onnx", own, "-o", output]);
+        assert!(good, "{text}");
+        let mut cc = Command::new("cc");
+        cc.current_dir(folder.path()).args(["main.c", output, "-o", "main", "-lm", "-I"]);
+        cc.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../runtime-support/include"));
+        let output = cc.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let status = Command::new(folder.path().join("main")).status().unwrap();
+        assert_eq!(status.code(), Some(0));
+    }
+    let (good, text) =
+        command(folder.path(), &["inspect", "model.onnx", "--custom-op=mine.Positive=keep,late"]);
+    assert!(good && text.contains("options->function(options->function_context, \"keep\", op)"), "{text}");
 }
 
 unsafe extern "C" fn clip(op: *mut custom::RawOp) -> i32 {

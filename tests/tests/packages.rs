@@ -396,6 +396,7 @@ fn python_package() {
     assert!(Path::new(prefix.trim()).join("include/onnxc.h").exists(), "{prefix}");
     must(python().args(["-W", "ignore"]).arg(script("test_models.py")));
     must(python().args(["-W", "ignore"]).arg(script("test_sessions.py")));
+    must(python().args(["-W", "ignore"]).arg(script("test_custom.py")));
 }
 
 /// The wheel on a machine without a C compiler: it compiles, loads and runs, by the paths of no other tool.

@@ -24,8 +24,8 @@ use onnxc_ir::graph::{DType, Dim, External, Op, Tensor, TensorType, ValueId, cal
 use onnxc_ops::item::Item;
 use onnxc_ops::{Attr, AttrKind};
 
-/// An operator that a C function computes: `DOMAIN.NAME[@NODE]=FUNCTION[,shapes=FUNCTION][,scratch=BYTES][,like=INPUT]`. `::` may stand
-/// for the dot before the name.
+/// An operator that a C function computes: `DOMAIN.NAME[@NODE]=FUNCTION[,shapes=FUNCTION][,scratch=BYTES][,like=INPUT][,late]`. `::`
+/// may stand for the dot before the name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CustomOp {
     pub domain: String,
@@ -40,6 +40,9 @@ pub struct CustomOp {
     pub scratch: u64,
     /// Results without a declared type have the type of this input.
     pub like: Option<usize>,
+    /// Whether the options of runs compute the function, not one that the linker finds. Without `shapes` they are asked for
+    /// `FUNCTION_shapes` where a size is open.
+    pub late: bool,
     /// Whether it stands in for an operator that is known.
     pub overrides: bool,
     /// Where functions lie in this process, for evaluation here.
@@ -60,7 +63,8 @@ impl FromStr for CustomOp {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<CustomOp> {
-        const FORM: &str = "DOMAIN.NAME[@NODE]=FUNCTION[,shapes=FUNCTION][,scratch=BYTES][,like=INPUT]";
+        const FORM: &str =
+            "DOMAIN.NAME[@NODE]=FUNCTION[,shapes=FUNCTION][,scratch=BYTES][,like=INPUT][,late]";
         let form = || format!("`{text}` must be {FORM}");
         // A node may have an equals sign in its name, the rest has no name.
         let (rest, options) = match text.split_once(',') {
@@ -86,6 +90,7 @@ impl FromStr for CustomOp {
             shapes: None,
             scratch: 0,
             like: None,
+            late: false,
             overrides: false,
             addresses: vec![],
         };
@@ -98,9 +103,10 @@ impl FromStr for CustomOp {
                 Some(("shapes", value)) => custom.shapes = Some(symbol("function for shapes", value)?),
                 Some(("scratch", value)) => custom.scratch = number(value)?,
                 Some(("like", value)) => custom.like = Some(number(value)? as usize),
+                None if option == "late" => custom.late = true,
                 _ => {
                     return usage(format!(
-                        "`{text}`: `{option}` must be shapes=FUNCTION, scratch=BYTES or like=INPUT"
+                        "`{text}`: `{option}` must be shapes=FUNCTION, scratch=BYTES, like=INPUT or late"
                     ));
                 }
             }
@@ -110,6 +116,11 @@ impl FromStr for CustomOp {
 }
 
 impl CustomOp {
+    /// The function for shapes of one that is late, unless another one is declared.
+    pub fn late_shapes(&self) -> String {
+        format!("{}_shapes", self.function)
+    }
+
     fn address(&self, symbol: &str) -> Option<Address> {
         self.addresses.iter().find(|(name, _)| name == symbol).map(|(_, address)| *address)
     }
@@ -280,13 +291,19 @@ impl<'m> Importer<'m> {
         values.extend(attributes.tensors.into_iter().map(|tensor| b.constant(tensor)));
         let call = External {
             symbol: custom.function.as_str().into(),
+            late: custom.late,
             role: Role::Compute,
             operands,
             results: results.iter().map(ResultType::ty).collect(),
             scratch: Dim::from(custom.scratch as i64),
             address: custom.address(&custom.function),
         };
-        let call = match &custom.shapes {
+        let is_open = || results.iter().any(|result| result.dims.contains(&None));
+        let shapes = match &custom.shapes {
+            None if custom.late && is_open() => Some(custom.late_shapes()),
+            shapes => shapes.clone(),
+        };
+        let call = match &shapes {
             Some(shapes) => with_shapes(b, call, (shapes, custom.address(shapes)), &results, &values)?,
             None => closed(call, &results)?,
         };

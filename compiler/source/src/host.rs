@@ -24,6 +24,8 @@ pub(crate) struct Unit<'u> {
     pub externs: BTreeMap<&'static str, &'static Extern>,
     /// Functions of the user's own.
     pub externals: HashSet<String>,
+    /// Functions that the caller's options compute.
+    pub late: HashSet<String>,
     /// Functions of a communicator are called.
     pub exchanges: bool,
     /// The functions of this file are used: the message, the allocator.
@@ -386,6 +388,8 @@ impl Writer<'_, '_, '_, '_> {
                     OptionsField::Communicator => "communicator",
                     OptionsField::Weights => "weights",
                     OptionsField::WeightsBytes => "weights_bytes",
+                    OptionsField::Function => "function",
+                    OptionsField::FunctionContext => "function_context",
                 };
                 format!("{options}->{name}")
             }
@@ -650,10 +654,19 @@ impl Writer<'_, '_, '_, '_> {
                 let args = self.arguments(function, args).join(", ");
                 format!("{communicator}->{}({communicator}->context, {args})", function.name)
             }
-            Op::External(symbol, record) => {
-                self.unit.externals.insert(symbol.to_string());
+            Op::External(callee, record) => {
+                let symbol = &callee.symbol;
                 let record = self.get(*record);
-                format!("{symbol}((onnxc_op *){record})")
+                if callee.late {
+                    self.unit.late.insert(symbol.to_string());
+                    let options = self.options();
+                    format!(
+                        "{options}->function({options}->function_context, \"{symbol}\", (onnxc_op *){record})"
+                    )
+                } else {
+                    self.unit.externals.insert(symbol.to_string());
+                    format!("{symbol}((onnxc_op *){record})")
+                }
             }
             Op::Kernel(kernel, buffers) => return self.kernel(*kernel, buffers, inst),
             Op::Job { job, begin, end } => {
@@ -1094,6 +1107,7 @@ pub(crate) fn support(model: &str) -> String {
         .replace("MODEL", model)
         .replace("OPTIONS_SIZE", &options::SIZE.to_string())
         .replace("OPTIONS_FOURTH", &options::FOURTH_SIZE.to_string())
+        .replace("OPTIONS_FIFTH", &options::FIFTH_SIZE.to_string())
         .replace("OPTIONS_THIRD", &options::THIRD_SIZE.to_string())
         .replace("OPTIONS_SECOND", &options::SECOND_SIZE.to_string())
         .replace("OPTIONS_FIRST", &options::FIRST_SIZE.to_string())
@@ -1136,6 +1150,9 @@ static inline OX_UNUSED int64_t ox_struct_size(const onnxc_options *options) {
     }
     if (size == offsetof(onnxc_options, weights)) {
         return OPTIONS_FOURTH;
+    }
+    if (size == offsetof(onnxc_options, function)) {
+        return OPTIONS_FIFTH;
     }
     return size >= sizeof(onnxc_options) ? OPTIONS_SIZE : size == offsetof(onnxc_options, seed) ? OPTIONS_FIRST : 0;
 }

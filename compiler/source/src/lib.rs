@@ -47,6 +47,7 @@ pub fn write(
         has_weights: outline.weight_bytes > 0,
         externs: BTreeMap::new(),
         externals: HashSet::new(),
+        late: HashSet::new(),
         exchanges: false,
         uses_message: false,
     };
@@ -103,7 +104,7 @@ fn check_width(unit: &Unit<'_>, target: &Target) -> Result<()> {
         return Ok(());
     }
     let function = unit.externs.keys().next().map(ToString::to_string);
-    let function = function.or(unit.externals.iter().min().cloned());
+    let function = function.or(unit.externals.iter().chain(&unit.late).min().cloned());
     match function.or(unit.exchanges.then(|| "communicator".to_string())) {
         Some(function) => Err(Error::new(
             Stage::Emit,

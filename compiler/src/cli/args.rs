@@ -173,7 +173,7 @@ pub struct ModelArgs {
     pub training: bool,
     /// Have a C function of the program that links the model compute an operator that is not known, `mine.Op=my_op`, or one node of it,
     /// `mine.Op@node=my_op`. Behind it, each after a comma: shapes=FUNCTION determines sizes that the model does not declare, scratch=BYTES
-    /// asks for memory, like=INPUT gives results the type of an input
+    /// asks for memory, like=INPUT gives results the type of an input, late has the options of a run compute it: no function is linked
     #[arg(long = "custom-op", value_name = "DOMAIN.OP[@NODE]=FUNCTION[,...]")]
     pub custom_ops: Vec<String>,
     /// The same for an operator that is known, in whose place the function works: `ai.onnx::Conv@conv1=my_conv`

@@ -64,9 +64,16 @@ impl Functions {
         Ok(all)
     }
 
-    /// Finds the addresses of functions. Fails where there are libraries and none has one.
+    /// Finds the addresses of functions. Fails where there are libraries and none has one. Where there are libraries, no function is late.
     pub fn resolve(&self, all: &mut [CustomOp]) -> Result<()> {
         for custom in all {
+            if custom.late && !self.libraries.is_empty() {
+                // The libraries have what the options of a program would give.
+                custom.late = false;
+                let shapes = custom.late_shapes();
+                custom.shapes =
+                    custom.shapes.take().or(Some(shapes).filter(|symbol| self.address(symbol).is_some()));
+            }
             custom.addresses.clear();
             for symbol in std::iter::once(&custom.function).chain(&custom.shapes) {
                 match self.address(symbol) {

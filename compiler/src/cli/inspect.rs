@@ -79,6 +79,7 @@ fn functions(frontend: &Frontend) -> Vec<FunctionReport> {
     let graphs = [&frontend.graph].into_iter().chain(frontend.entries.iter().map(|entry| &entry.graph));
     let report = |(name, function): (Arc<str>, Function)| FunctionReport {
         signature: match function.role {
+            _ if function.late => format!("options->function(options->function_context, \"{name}\", op)"),
             Role::Compute => format!("int32_t {name}(const onnxc_op *op);"),
             Role::Shapes => format!("int32_t {name}(onnxc_op *op);"),
         },

@@ -98,6 +98,12 @@ impl Source {
     }
 }
 
+fn needs_library(symbol: &str) -> Error {
+    usage(format!(
+        "the model calls the function `{symbol}`: --custom-library FILE names the shared library that has it"
+    ))
+}
+
 /// A model file and how it is imported.
 pub struct Session {
     source: Source,
@@ -254,6 +260,9 @@ impl Session {
 
     /// Compiles the model for this machine and loads it.
     pub fn load(&self, options: &Options) -> std::result::Result<Loaded, Problems> {
+        if let Some(custom) = options.import.custom_ops.iter().find(|custom| custom.late) {
+            return Err(one(needs_library(&custom.function)));
+        }
         let start = Instant::now();
         let compiled = self.compile(options, &mut Progress::new(false, false, vec![]))?;
         Loaded::with_weights(compiled, (&self.functions, self.weights.as_deref()), start).map_err(one)
@@ -355,10 +364,9 @@ impl Loaded {
     ) -> Result<Loaded> {
         let entries = compiled.entries.iter().map(|entry| &*entry.graph);
         let called = external::functions(entries.chain([&*compiled.graph]));
-        if let (Some(symbol), []) = (called.keys().next(), functions.libraries()) {
-            return Err(usage(format!(
-                "the model calls the function `{symbol}`: --custom-library FILE names the shared library that has it"
-            )));
+        let linked = called.iter().find(|(_, function)| !function.late);
+        if let (Some((symbol, _)), []) = (linked, functions.libraries()) {
+            return Err(needs_library(symbol));
         }
         let folder = tempfile::tempdir().map_err(|error| temporary_error(&error))?;
         let (object, library) = (folder.path().join("model.o"), folder.path().join("model.so"));

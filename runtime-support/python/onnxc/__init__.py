@@ -6,6 +6,7 @@ a header, and `load` calls a library on NumPy arrays.
 
 from . import cache
 from ._compile import CompileError, ModelWarning, compile, train_graph
+from ._custom import CustomOp
 from ._dlpack import Exported
 from ._errors import InvalidArgument, RunError, UnsupportedOption
 from ._files import PREFIX, Pool, Trace
@@ -33,6 +34,7 @@ __all__ = [
     "PREFIX",
     "Cancel",
     "CompileError",
+    "CustomOp",
     "ExecutionMode",
     "ExecutionOrder",
     "Exported",

@@ -16,6 +16,8 @@ ALIGNMENT = 64
 CANCELLED = 12
 NEEDS_ALLOCATOR = 14
 OVERLAP = 19
+FUNCTION_FAILED = 20
+NEEDS_FUNCTION = 30
 
 # onnxc_part
 WHOLE, SHAPES, DATA, PRESENT, ELEMENT, KEYS, VALUES, INDICES, STATE = range(9)
@@ -41,6 +43,26 @@ ALLOCATE = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_size_t)
 RELEASE = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_size_t)
 
 
+class Op(ctypes.Structure):
+    """`onnxc_op`"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("inputs", c_void_p),
+        ("input_count", c_size_t),
+        ("outputs", c_void_p),
+        ("output_count", c_size_t),
+        ("scratch", c_void_p),
+        ("scratch_bytes", c_size_t),
+        ("options", c_void_p),
+        ("attributes", c_void_p),
+        ("texts", c_void_p),
+    ]
+
+
+FUNCTION = ctypes.CFUNCTYPE(c_int32, c_void_p, ctypes.c_char_p, ctypes.POINTER(Op))
+
+
 class Options(ctypes.Structure):
     """`onnxc_options`"""
 
@@ -63,6 +85,8 @@ class Options(ctypes.Structure):
         ("trace_context", c_void_p),
         ("weights", c_void_p),
         ("weights_bytes", c_size_t),
+        ("function", FUNCTION),
+        ("function_context", c_void_p),
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional, Protocol, TypedDict, Union
 
-from . import _files
+from . import _custom, _files
 
 
 class _Proto(Protocol):
@@ -42,8 +42,8 @@ class Options(TypedDict, total=False):
     nchwc_block: Optional[int]
     overridable_defaults: bool
     external_data_root: Union[str, "os.PathLike[str]", None]
-    custom_ops: Pairs
-    overrides: Pairs
+    custom_ops: _custom.Operators
+    overrides: _custom.Operators
     custom_libraries: Iterable[Union[str, "os.PathLike[str]"]]
     weights_file: Union[str, "os.PathLike[str]", None]
     weights_from: Optional[int]
@@ -102,8 +102,8 @@ def arguments(
     nchwc_block: Optional[int] = None,
     overridable_defaults: bool = False,
     external_data_root: Union[str, "os.PathLike[str]", None] = None,
-    custom_ops: Pairs = (),
-    overrides: Pairs = (),
+    custom_ops: _custom.Operators = (),
+    overrides: _custom.Operators = (),
     custom_libraries: Iterable[Union[str, "os.PathLike[str]"]] = (),
     weights_file: Union[str, "os.PathLike[str]", None] = None,
     weights_from: Optional[int] = None,
@@ -141,9 +141,9 @@ def arguments(
         raise TypeError("`outputs` is a list of names")
     for output in outputs:
         found += ["--only-output", output]
-    for operator in _pairs(custom_ops):
+    for operator in _custom.texts(custom_ops):
         found += ["--custom-op", operator]
-    for operator in _pairs(overrides):
+    for operator in _custom.texts(overrides):
         found += ["--override", operator]
     if isinstance(custom_libraries, (str, os.PathLike)):
         raise TypeError("`custom_libraries` is a list of files")
@@ -180,8 +180,8 @@ def compile(model: Model, output: Union[str, "os.PathLike[str]", None] = None, *
     to their shapes: tuples of sizes, names of symbols, and None for dims without a name), `outputs` (names of those to compute; without
     it all), `state` ("auto" or a dict of inputs to outputs), `state_capacity`, `training` (compile the model's `training_info`, see
     `Model.entries`), `recompute` (True, or a number of bytes: a step computes values again in place of keeping them), `nchwc_block` (8 or 16), `overridable_defaults`, `external_data_root` (a folder), `custom_ops` (a dict of operators
-    that are not known, "mine.Op", to C functions), `overrides` (the same for known ones) and `custom_libraries` (shared libraries with
-    these functions), `weights_file` (a file that has the weights in place of the library; `load` takes it) and `weights_from` (the
+    that are not known, "mine.Op", to names of C functions, or to functions in Python, see `CustomOp`), `overrides` (the same for known
+    ones) and `custom_libraries` (shared libraries with the C functions; those in Python are given to `load` again), `weights_file` (a file that has the weights in place of the library; `load` takes it) and `weights_from` (the
     least bytes of a weight in that file).
 
     Raises CompileError with every problem of the model; what it breaks without harm is a ModelWarning.

@@ -42,6 +42,13 @@ class _Heap:
     def _release(self, _allocator: int, memory: int, _count: int, _alignment: int) -> None:
         self._blocks.pop(memory, None)
 
+    def block_with(self, address: int) -> Optional[Block]:
+        """The block that an address lies in, if one does."""
+        for block in list(self._blocks.values()):
+            if 0 <= address - block.ctypes.data < len(block):
+                return block
+        return None
+
     def take(self, address: int) -> Block:
         """What a run left at an address; no bytes where it left nothing."""
         return self._blocks.pop(address, NOTHING)

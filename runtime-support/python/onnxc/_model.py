@@ -13,7 +13,7 @@ from typing import Any, Optional, Union, cast
 import numpy as np
 import numpy.typing as npt
 
-from . import _abi, _compile, _dims, _dlpack, _files, _memory, _types, _values
+from . import _abi, _compile, _custom, _dims, _dlpack, _files, _memory, _types, _values
 from ._errors import InvalidArgument, RunError, near
 from ._files import Trace
 from ._state import State
@@ -74,15 +74,19 @@ def load(
     threads: int = 1,
     pool: Optional[_files.Pool] = None,
     weights: Union[str, "os.PathLike[str]", None] = None,
+    custom_ops: _custom.Operators = (),
+    overrides: _custom.Operators = (),
 ) -> "Model":
     """Loads a shared library that `compile` made, or any other one with a compiled model.
 
     `name` is the prefix of the model's symbols, which need not be given where the library has one model. `threads` is how many
     threads a run may take, 0 for one per processor; a `Pool` may be shared by several models instead. `weights` is the file of a model
-    that was compiled with `weights_file`, or one that `onnxc weights` made of another training of it.
+    that was compiled with `weights_file`, or one that `onnxc weights` made of another training of it. `custom_ops` and `overrides` have the
+    functions in Python that `compile` was given.
     """
     path = Path(path).resolve()
     model = open_library(path, name, threads, pool, needs_runtime(path))
+    model._functions = _custom.Functions(custom_ops, overrides)
     if weights is not None:
         model.use_weights(weights)
     return model
@@ -160,7 +164,8 @@ def compile_and_load(
         options.setdefault("name", "model")
         library = _compile.compile(model, file, cpu=cpu, **options)
         weights = options.get("weights_file")
-        return load(library, name=options["name"], threads=threads, pool=pool, weights=weights)
+        functions = {key: options[key] for key in ("custom_ops", "overrides") if key in options}
+        return load(library, name=options["name"], threads=threads, pool=pool, weights=weights, **functions)
 
 
 class Model:
@@ -184,6 +189,7 @@ class Model:
         self._plan: Optional[_Plan] = None
         self._entries: Optional[dict[str, Model]] = None
         self._weights: Optional[_files.Weights] = None
+        self._functions = _custom.Functions()
 
     @property
     def name(self) -> str:
@@ -224,6 +230,7 @@ class Model:
             self._entries = {own.name[begin:]: Model(self._library, own, self._pool) for own in entries}
         for own in self._entries.values():
             own._weights = self._weights
+            own._functions = self._functions
         return dict(self._entries)
 
     def use_weights(self, path: Union[str, "os.PathLike[str]"]) -> None:
@@ -314,12 +321,25 @@ class Model:
             self._check_apart(tensors, results)
         if trace is not None:
             trace._attach(options, self)
-        status = description.run(
+        arguments = (
             tensors, len(ports), results, len(description.outputs), workspace.ctypes.data, len(workspace), options
         )
+        failure: Optional[BaseException] = None
+        if self._functions:
+            with _custom.Run(self._functions, (self, workspace, kept)) as own:
+                own.fill(options)
+                status = description.run(*arguments)
+            if own.failure is not None:
+                failure = own.error(message.value.decode("utf-8", "replace"), status)
+        else:
+            status = description.run(*arguments)
         self._workspaces.append(workspace)
+        if failure is not None:
+            raise failure
         if status != 0:
             text = message.value.decode("utf-8", "replace")
+            if status == _abi.NEEDS_FUNCTION:
+                text += "; `load` takes it as `custom_ops`, with those that `compile` was given"
             raise RunError(text or f"status {status} of a run of `{self.name}`", status)
         arrays = [
             _result(port, tensor, tuple(dims[: tensor.rank]), buffer)

@@ -17,7 +17,7 @@ from typing import Any, Optional, TypedDict, Union
 
 import numpy as np
 
-from . import _abi, _compile, _files, _model, _options, _processor, _proto, _types, _values, cache
+from . import _abi, _compile, _custom, _files, _model, _options, _processor, _proto, _types, _values, cache
 from ._errors import InvalidArgument, RunError, UnsupportedOption, near
 from ._ortvalue import IOBinding, OrtValue
 from ._state import State
@@ -103,8 +103,8 @@ class SessionKeywords(TypedDict, total=False):
     nchwc_block: Optional[int]
     overridable_defaults: bool
     external_data_root: Union[str, "os.PathLike[str]", None]
-    custom_ops: _compile.Pairs
-    overrides: _compile.Pairs
+    custom_ops: _custom.Operators
+    overrides: _custom.Operators
     custom_libraries: Iterable[Union[str, "os.PathLike[str]"]]
 
 
@@ -138,8 +138,8 @@ class InferenceSession:
     for this processor when it is met first, and comes from the cache after that, see `onnxc.cache`; `cache=False` leaves the cache
     alone. `providers` and `provider_options` are taken for what ONNX Runtime's class takes: models run on the CPU.
 
-    Keywords of `onnxc.compile` may follow. `outputs` is a list of the outputs to compute: the work for others is left out. A model
-    compiled with `state` has its tensors in `states`; `state_sizes` gives the sizes of symbols that they need.
+    Keywords of `onnxc.compile` may follow. `custom_ops` has functions in Python for operators that are not known, see `CustomOp`. `outputs` is
+    a list of the outputs to compute: the work for others is left out. A model compiled with `state` has its tensors in `states`; `state_sizes` gives the sizes of symbols that they need.
 
     `trace` names a file in which runs are recorded on a timeline, step by step with their nodes, for https://ui.perfetto.dev. It is written
     by `end_profiling`, or when the session or the program ends. So does `SessionOptions.enable_profiling`.
@@ -208,6 +208,7 @@ class InferenceSession:
         return int(threads) or _processors()
 
     def _load(self, keywords: Mapping[str, Any]) -> _model.Model:
+        functions = _custom.Functions(keywords.get("custom_ops", ()), keywords.get("overrides", ()))
         threads = self._threads()
         pool = _files.shared_pool(threads) if threads > 1 else None
         source = self._source
@@ -215,9 +216,10 @@ class InferenceSession:
             if not source.exists():
                 raise FileNotFoundError(f"there is no model {source}")
             if source.suffix in (".so", ".dylib", ".dll"):
-                if keywords:
-                    raise UnsupportedOption(f"{source} is compiled already: `{next(iter(keywords))}` has no effect")
-                return _model.load(source, pool=pool)
+                others = [name for name in keywords if name not in ("custom_ops", "overrides")]
+                if others or keywords and not functions:
+                    raise UnsupportedOption(f"{source} is compiled already: `{[*others, *keywords][0]}` has no effect")
+                return functions.given_to(_model.load(source, pool=pool))
         options = {"cpu": "native", **keywords, "name": "model"}
         if not isinstance(options.get("outputs", ()), str):
             options["outputs"] = list(options.get("outputs", ()))
@@ -239,7 +241,7 @@ class InferenceSession:
             if not self._cache:
                 library = own.path() / f"model{suffix}"
                 build(library)
-                return _model.load(library, name="model", pool=pool)
+                return functions.given_to(_model.load(library, name="model", pool=pool))
             if self._digest is None:
                 self._digest = hashlib.sha256(source).hexdigest() if isinstance(source, bytes) else cache.digest_of(source)
             key = _key(self._digest, arguments, native=options.get("cpu") == "native")
@@ -248,7 +250,8 @@ class InferenceSession:
                 found = cache.obtain(key, base, shown, build, note, suffix, own.path)
                 self.from_cache = found.is_hit
                 try:
-                    return _model.open_library(found.path, "model", 1, pool, bool(found.notes.get("runtime", True)))
+                    model = _model.open_library(found.path, "model", 1, pool, bool(found.notes.get("runtime", True)))
+                    return functions.given_to(model)
                 except OSError:
                     # Another process removed it between the two.
                     if found.path.exists():
@@ -377,7 +380,7 @@ class InferenceSession:
             else:
                 found = model.run(feeds, outputs=outputs, state=state, seed=seed, cancel=cancel, trace=trace)
         except RunError as error:
-            raise self._explained(error, feeds) from None
+            raise self._explained(error, feeds) from error.__cause__
         if names is self._output_names:
             return list(found)
         return [found[name] for name in names]

@@ -47,6 +47,9 @@ class OnnxcBackend(Backend):
             "input_shapes",
             "threads",
             "overridable_defaults",
+            "custom_ops",
+            "overrides",
+            "custom_libraries",
         }
         return OnnxcBackendRep(
             _model.compile_and_load(model, **{key: value for key, value in kwargs.items() if key in known})

@@ -8,8 +8,8 @@ use std::path::Path;
 use onnxc_object::host::abi::{options, status, tensor};
 use onnxc_object::host::interp::{HostRun, KernelCall, Memory};
 use onnxc_object::host::ir::{
-    Address, Binary, Checked, Compare, Condition, Event, Extent, FrameField, FunctionKind, Op, Operand,
-    OptionsField, Place, Policy, Program, Region, SlotUse, TensorField, Type,
+    Address, Binary, Callee, Checked, Compare, Condition, Event, Extent, FrameField, FunctionKind, Op,
+    Operand, OptionsField, Place, Policy, Program, Region, SlotUse, TensorField, Type,
 };
 use onnxc_object::host::parse::parse;
 use onnxc_object::host::verify::verify;
@@ -68,7 +68,8 @@ kinds!(operation, OPERATIONS, Op, {
     Op::Store(..) => "store",
     Op::Inherit(_) => "inherit",
     Op::Extern(..) => "extern",
-    Op::External(..) => "external",
+    Op::External(Callee { late: false, .. }, _) => "external",
+    Op::External(Callee { late: true, .. }, _) => "late",
     Op::Exchange(..) => "exchange",
     Op::Clear(_) => "clear",
     Op::Allocate { .. } => "allocate",
@@ -105,6 +106,8 @@ kinds!(place, PLACES, Place, {
     Place::Options(OptionsField::Communicator) => "option communicator",
     Place::Options(OptionsField::Weights) => "option weights",
     Place::Options(OptionsField::WeightsBytes) => "option weights_bytes",
+    Place::Options(OptionsField::Function) => "option callee",
+    Place::Options(OptionsField::FunctionContext) => "option callee_context",
     Place::Tensor(_, TensorField::Data) => "tensor data",
     Place::Tensor(_, TensorField::Bytes) => "tensor bytes",
     Place::Tensor(_, TensorField::Dtype) => "tensor dtype",

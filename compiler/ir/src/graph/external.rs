@@ -42,6 +42,8 @@ pub struct Address(pub usize);
 pub struct External {
     /// The C function: `int32_t symbol(onnxc_op *)`.
     pub symbol: Arc<str>,
+    /// Whether the options of a run compute it, which are given this name, and not a function that the linker finds.
+    pub late: bool,
     pub role: Role,
     /// The inputs of the ONNX node; `None` is one that is left out. Of a tensor of strings the primitive has the address and the
     /// length of each text, `u8`, and the texts behind them.
@@ -206,6 +208,8 @@ impl External {
 #[derive(Clone, Debug)]
 pub struct Function {
     pub role: Role,
+    /// See [`External::late`].
+    pub late: bool,
     /// The names of the nodes that it is called for.
     pub nodes: Vec<String>,
 }
@@ -218,7 +222,7 @@ pub fn functions<'g>(graphs: impl IntoIterator<Item = &'g Graph>) -> BTreeMap<Ar
         for &id in &graph.order {
             let node = &graph.nodes[id];
             if let Op::External(external) = &node.op {
-                let new = Function { role: external.role, nodes: vec![] };
+                let new = Function { role: external.role, late: external.late, nodes: vec![] };
                 let function = functions.entry(external.symbol.clone()).or_insert(new);
                 let name = graph.node_ref(id).name;
                 if !function.nodes.contains(&name) {
@@ -243,6 +247,10 @@ impl fmt::Display for External {
             self.role.name(),
             dtypes.join(", "),
             self.scratch
-        )
+        )?;
+        match self.late {
+            true => f.write_str(", late=true"),
+            false => Ok(()),
+        }
     }
 }

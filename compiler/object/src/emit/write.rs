@@ -251,11 +251,16 @@ impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
                 let status = self.code.call_pointer(&signature, pointer, &values);
                 status.ok_or_else(|| internal(format!("{} gives no status", function.name)))?
             }
-            Op::External(symbol, record) => {
+            Op::External(callee, record) => {
                 let record = self.get(*record)?;
-                let id = self.code.unit.import_external(symbol)?;
-                let status = self.code.call_extern(id, &[record]);
-                status.ok_or_else(|| internal(format!("{symbol} gives no status")))?
+                let status = match callee.late {
+                    true => self.call_late(&callee.symbol, record)?,
+                    false => {
+                        let id = self.code.unit.import_external(&callee.symbol)?;
+                        self.code.call_extern(id, &[record])
+                    }
+                };
+                status.ok_or_else(|| internal(format!("{} gives no status", callee.symbol)))?
             }
             Op::Kernel(kernel, buffers) => self.kernel(*kernel, buffers)?,
             Op::Job { job, begin, end } => {
@@ -266,6 +271,18 @@ impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
         };
         self.set(&inst.results, &[result]);
         Ok(true)
+    }
+
+    /// Calls the function of the caller's options, which is given the name.
+    fn call_late(&mut self, symbol: &str, record: Value) -> Result<Option<Value>> {
+        let function = self.load(Place::Options(OptionsField::Function))?;
+        let context = self.load(Place::Options(OptionsField::FunctionContext))?;
+        let name = self.code.unit.text(symbol);
+        let texts = self.code.unit.text_symbol();
+        let texts = self.code.data_addr(texts, true);
+        let name = self.code.add(texts, name);
+        let signature = self.code.unit.signature(&[types::I64; 3], Some(types::I32));
+        Ok(self.code.call_pointer(&signature, function, &[context, name, record]))
     }
 
     fn effect(&mut self, op: &'p Op) -> Result<bool> {

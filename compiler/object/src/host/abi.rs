@@ -38,9 +38,10 @@ pub mod status {
     pub const NEEDS_WEIGHTS: i32 = 27;
     pub const BAD_WEIGHTS: i32 = 28;
     pub const OTHER_WEIGHTS: i32 = 29;
+    pub const NEEDS_FUNCTION: i32 = 30;
 
     /// Names in the text form of host programs: those of `onnxc.h` without the prefix.
-    pub const NAMES: [(i32, &str); 29] = [
+    pub const NAMES: [(i32, &str); 30] = [
         (OK, "OK"),
         (NULL_POINTER, "NULL_POINTER"),
         (BAD_COUNT, "BAD_COUNT"),
@@ -70,6 +71,7 @@ pub mod status {
         (NEEDS_WEIGHTS, "NEEDS_WEIGHTS"),
         (BAD_WEIGHTS, "BAD_WEIGHTS"),
         (OTHER_WEIGHTS, "OTHER_WEIGHTS"),
+        (NEEDS_FUNCTION, "NEEDS_FUNCTION"),
     ];
 }
 
@@ -102,7 +104,9 @@ pub mod options {
     pub const TRACE_CONTEXT: i64 = 120;
     pub const WEIGHTS: i64 = 128;
     pub const WEIGHTS_BYTES: i64 = 136;
-    pub const SIZE: i64 = 144;
+    pub const FUNCTION: i64 = 144;
+    pub const FUNCTION_CONTEXT: i64 = 152;
+    pub const SIZE: i64 = 160;
     /// Size of the struct's first version, without the fields from the seed on.
     pub const FIRST_SIZE: i64 = 96;
     /// The same of the second version, without the fields from the communicator on.
@@ -111,6 +115,8 @@ pub mod options {
     pub const THIRD_SIZE: i64 = 112;
     /// The same of the fourth version, without the weights.
     pub const FOURTH_SIZE: i64 = 128;
+    /// The same of the fifth version, without the function.
+    pub const FIFTH_SIZE: i64 = 144;
 }
 
 /// `onnxc_event`.
@@ -196,6 +202,8 @@ impl OptionsField {
             OptionsField::Communicator => options::COMMUNICATOR,
             OptionsField::Weights => options::WEIGHTS,
             OptionsField::WeightsBytes => options::WEIGHTS_BYTES,
+            OptionsField::Function => options::FUNCTION,
+            OptionsField::FunctionContext => options::FUNCTION_CONTEXT,
         }
     }
 }

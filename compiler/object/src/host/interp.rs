@@ -226,7 +226,7 @@ impl<'p, 'k> HostRun<'p, 'k> {
                 let args: Vec<i64> = args.iter().map(|&arg| a.get(arg)).collect();
                 [self.call_extern(function, &args)?, 0]
             }
-            Op::External(symbol, record) => [self.call_external(symbol, a.value(*record) as u64)?, 0],
+            Op::External(callee, record) => [self.call_external(&callee.symbol, a.value(*record) as u64)?, 0],
             Op::Exchange(function, _) => {
                 return Err(format!("`{}` is of other ranks, outside of this interpreter", function.name));
             }

@@ -286,6 +286,9 @@ pub enum OptionsField {
     /// A file of weights, of a model that has them apart.
     Weights,
     WeightsBytes,
+    /// What computes operators that the caller has functions for.
+    Function,
+    FunctionContext,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -397,6 +400,14 @@ pub fn extern_named(name: &str) -> Option<&'static Extern> {
     own.into_iter().chain(called).find(|function| function.name == name)
 }
 
+/// A function of the user's own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Callee {
+    pub symbol: Arc<str>,
+    /// Whether the caller's options compute it, which are given the name.
+    pub late: bool,
+}
+
 /// What an `if` asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Condition {
@@ -459,7 +470,7 @@ pub enum Op {
     /// A function outside of the object; its result, if it is wanted.
     Extern(&'static Extern, Vec<Operand>),
     /// A function of the user's own, of the address of its record: its status, an i32.
-    External(Arc<str>, Value),
+    External(Callee, Value),
     /// A function of the caller's communicator, without its context: its status, an i32, if it is wanted.
     Exchange(&'static Extern, Vec<Operand>),
 

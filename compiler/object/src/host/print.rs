@@ -36,7 +36,7 @@ pub(super) const COMPARES: [(Compare, &str); 7] = [
     (Compare::LtUnsigned, "lt_unsigned"),
 ];
 
-pub(super) const OPTIONS: [(OptionsField, &str); 8] = [
+pub(super) const OPTIONS: [(OptionsField, &str); 10] = [
     (OptionsField::StructSize, "struct_size"),
     (OptionsField::ParallelFor, "parallel_for"),
     (OptionsField::Allocate, "allocate"),
@@ -45,6 +45,8 @@ pub(super) const OPTIONS: [(OptionsField, &str); 8] = [
     (OptionsField::Communicator, "communicator"),
     (OptionsField::Weights, "weights"),
     (OptionsField::WeightsBytes, "weights_bytes"),
+    (OptionsField::Function, "callee"),
+    (OptionsField::FunctionContext, "callee_context"),
 ];
 
 pub(super) const TENSOR: [(TensorField, &str); 5] = [
@@ -298,7 +300,10 @@ impl Program {
             Op::Store(place, value) => format!("store {place}, {value}"),
             Op::Inherit(frame) => format!("inherit {frame}"),
             Op::Extern(function, args) => format!("extern {}({})", function.name, list(args)),
-            Op::External(symbol, record) => format!("external {symbol}({record})"),
+            Op::External(callee, record) => {
+                let word = if callee.late { "late" } else { "external" };
+                format!("{word} {}({record})", callee.symbol)
+            }
             Op::Exchange(function, args) => format!("exchange {}({})", function.name, list(args)),
             Op::Clear(slot) => format!("clear {slot}"),
             Op::Allocate { slot, bytes, what } => format!("allocate {slot}, {bytes}, {what:?}"),

@@ -93,8 +93,12 @@ impl Attrs {
     }
 
     /// An attribute that may be left out.
+    fn has(&self, name: &str) -> bool {
+        self.entries.iter().any(|entry| entry.0 == name)
+    }
+
     fn optional_index(&mut self, name: &str) -> Outcome<Option<usize>> {
-        match self.entries.iter().any(|entry| entry.0 == name) {
+        match self.has(name) {
             true => self.index(name).map(Some),
             false => Ok(None),
         }
@@ -371,8 +375,10 @@ fn external(attrs: &mut Attrs) -> Outcome<External> {
     let Some(operands) = operands else {
         return Err("more operands are given than external has types".to_string());
     };
+    let late = attrs.has("late") && attrs.flag("late")?;
     Ok(External {
         symbol: attrs.text("symbol")?.into(),
+        late,
         role,
         operands,
         results: types.collect(),

@@ -71,7 +71,14 @@ impl<'c, 'p> Checks<'c, 'p> {
         let size = self.b.load(Place::Options(OptionsField::StructSize));
         let short = self.b.compare(Compare::LtUnsigned, size, options::SIZE);
         let mut short = short;
-        for known in [options::FIRST_SIZE, options::SECOND_SIZE, options::THIRD_SIZE, options::FOURTH_SIZE] {
+        let earlier = [
+            options::FIRST_SIZE,
+            options::SECOND_SIZE,
+            options::THIRD_SIZE,
+            options::FOURTH_SIZE,
+            options::FIFTH_SIZE,
+        ];
+        for known in earlier {
             let other = self.b.compare(Compare::Ne, size, known);
             short = self.b.binary(Binary::And, short, other);
         }
@@ -88,7 +95,7 @@ impl<'c, 'p> Checks<'c, 'p> {
         let (bytes, layout) = (apart.bytes as i64, apart.layout);
         let none = format!("`{name}` has its weights in a file, and the options have none");
         let size = self.b.load(Place::Options(OptionsField::StructSize));
-        let short = self.b.compare(Compare::LtUnsigned, size, options::SIZE);
+        let short = self.b.compare(Compare::LtUnsigned, size, options::FIFTH_SIZE);
         self.b.fail_if(short, status::NEEDS_WEIGHTS, &none, &[]);
         let data = self.b.load(Place::Options(OptionsField::Weights));
         let null = self.b.compare(Compare::Eq, data, 0);

@@ -1,7 +1,8 @@
 //! Calls of functions of the user's own: the record, the call, its status.
 
-use crate::host::abi::status;
-use crate::host::ir::{Address, Compare, Op, Operand, Place, Type, Value};
+use crate::host::abi::{options, status};
+use crate::host::ir::{Address, Callee, Compare, Op, Operand, OptionsField, Place, Type, Value};
+use crate::host::lower::builder::Builder;
 use crate::host::lower::internal;
 use crate::host::lower::steps::StepWriter;
 use crate::host::lower::text::node_text;
@@ -9,6 +10,17 @@ use crate::host::message::{V, printable};
 use onnxc_ir::error::Result;
 use onnxc_ir::graph::external::{Described, Record, Role, layout};
 use onnxc_ir::graph::{External, NodeId, TensorType, ValueId};
+
+/// Leaves unless the caller's options compute functions, which the model needs for this one.
+pub(super) fn check_function(b: &mut Builder, symbol: &str) {
+    let none = format!("the model needs the function `{}`, and the options have none", printable(symbol));
+    let size = b.load(Place::Options(OptionsField::StructSize));
+    let short = b.compare(Compare::LtUnsigned, size, options::SIZE);
+    b.fail_if(short, status::NEEDS_FUNCTION, &none, &[]);
+    let given = b.load(Place::Options(OptionsField::Function));
+    let null = b.compare(Compare::Eq, given, 0);
+    b.fail_if(null, status::NEEDS_FUNCTION, &none, &[]);
+}
 
 /// A record in memory, whose fields are stored.
 struct Fields<'r> {
@@ -51,7 +63,8 @@ impl StepWriter<'_, '_> {
                 open += ty.rank() as i64;
             }
         }
-        let status = self.b.value(Type::I32, Op::External(external.symbol.clone(), base));
+        let callee = Callee { symbol: external.symbol.clone(), late: external.late };
+        let status = self.b.value(Type::I32, Op::External(callee, base));
         let status = self.b.extend(status);
         let failed = self.b.compare(Compare::Ne, status, i64::from(status::OK));
         let place = node_text(graph, node);

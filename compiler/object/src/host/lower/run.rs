@@ -11,11 +11,12 @@ use crate::host::ir::{
 use crate::host::lower::Lowered;
 use crate::host::lower::builder::Builder;
 use crate::host::lower::checks::{Apart, Checks, Verified};
-use crate::host::lower::exchange;
 use crate::host::lower::layout::{Plan, Scope};
 use crate::host::lower::sizes::{Sizes, given_symbols, leave_if};
 use crate::host::lower::state;
+use crate::host::lower::{exchange, external};
 use onnxc_ir::error::Result;
+use onnxc_ir::graph::external::functions;
 use onnxc_ir::graph::{Dim, Graph, Sym};
 
 /// The frame of the model.
@@ -64,6 +65,10 @@ pub(super) fn lower(
     writer.check_options();
     writer.check_weights(&name);
     writer.check_counts();
+    let functions = functions([scope.graph]);
+    if let Some((symbol, _)) = functions.iter().find(|(_, function)| function.late) {
+        external::check_function(writer.b, symbol);
+    }
     writer.check_allocator();
     if let Some(own) = scope.graph.rank {
         exchange::check_communicator(writer.b, own);

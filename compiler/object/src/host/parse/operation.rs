@@ -5,8 +5,8 @@ use cranelift_entity::EntityRef;
 use super::ProgramParser;
 use crate::host::abi::status;
 use crate::host::ir::{
-    Address, Condition, Frame, FrameField, FuncId, Op, Operand, Place, Port, Slot, Traced, Type, Value,
-    exchange_function, extern_named,
+    Address, Callee, Condition, Frame, FrameField, FuncId, Op, Operand, Place, Port, Slot, Traced, Type,
+    Value, exchange_function, extern_named,
 };
 use crate::host::print::{BINARIES, CHECKED, COMPARES, EVENTS, FRAME, OPTIONS, TENSOR, TRACED};
 use onnxc_ir::error::Result;
@@ -70,14 +70,15 @@ impl ProgramParser<'_> {
                 self.lexer.advance()?;
                 (Op::Exchange(function, self.operands()?), Type::I32)
             }
-            "external" => {
+            "external" | "late" => {
+                let late = name == "late";
                 let Token::Word(symbol) = *self.lexer.token() else {
                     return self.lexer.expected("the name of a function");
                 };
                 self.lexer.advance()?;
                 let operands = self.values_in_parentheses()?;
                 let &[record] = &operands[..] else { return self.lexer.expected("one operand of external") };
-                (Op::External(symbol.into(), record), Type::I32)
+                (Op::External(Callee { symbol: symbol.into(), late }, record), Type::I32)
             }
             "kernel" => (Op::Kernel(self.entity("k")?, self.values_in_parentheses()?), Type::I32),
             "job" => {
