@@ -165,6 +165,12 @@ impl Expr {
             MapFn::Compare(op) => Expr::compare(op, next(), next()),
             MapFn::Select => Expr::select(next(), next(), next()),
             MapFn::MulAdd => Expr::fma(next(), next(), next()),
+            MapFn::Requantize { shift } => {
+                let [x, factor] = [next(), next()].map(|word| Expr::cast(DType::I64, word));
+                let sum = Expr::binary(BinaryFn::Add, Expr::binary(BinaryFn::Mul, x, factor), next());
+                let shift = Expr::constant(DType::I64, shift.into());
+                Expr::cast(DType::I32, Expr::binary(BinaryFn::Shr, sum, shift))
+            }
             MapFn::Cast { to, saturate } => Expr::Cast { to, saturate, x: Box::new(next()) },
             MapFn::Bitcast { to } => Expr::bitcast(to, next()),
         }

@@ -34,6 +34,7 @@ mod powers;
 pub(crate) mod products;
 mod quantized;
 mod regions;
+mod requantized;
 mod rewrite;
 mod rounded;
 mod steps;
@@ -167,6 +168,16 @@ pub const PHASES: &[Phase] = &[
                 1,
                 "products and sums that are rounded to integers, in one operation",
             ),
+            row(
+                "requantized",
+                requantized::run,
+                1,
+                "products that are rounded to bytes as multiplications and shifts, where floats are slow",
+            )
+            .after(&[
+                after("integers", "what it sums up in floats stays there"),
+                after("mul_add", "it joins what is multiplied and added"),
+            ]),
             row("tails", tails::run, 1, "zeros for what is next to nothing in a softmax that products read"),
         ],
     },

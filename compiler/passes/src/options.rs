@@ -136,6 +136,13 @@ pub const EXACT: &[Rounding] = &[
         files: &["mul_add.rs"],
     },
     Rounding {
+        short: "joined scales of quantized models",
+        what: "a multiplication and a shift in place of floats, in C for microcontrollers",
+        bound: "the next integer, for a value beside a tie",
+        exact: "floats",
+        files: &["requantized.rs"],
+    },
+    Rounding {
         short: "values of 16-bit models that stay in f32",
         what: "f16 and bf16 that are not rounded between nodes",
         bound: "nearer to the model in f32",

@@ -22,7 +22,7 @@ const ROUNDINGS: f64 = 4.0;
 const UNIT: f64 = 1.0 / (1u32 << 24) as f64;
 
 /// Share of a step that the error may have.
-const SHARE: f64 = 1.0 / 4096.0;
+pub(crate) const SHARE: f64 = 1.0 / 4096.0;
 
 /// Operations between a rounding and the conversion to integers.
 const MAX_STEPS: usize = 8;

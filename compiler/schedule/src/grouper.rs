@@ -234,8 +234,11 @@ pub(super) fn is_expensive(function: MapFn) -> bool {
             function,
             BinaryFn::Div | BinaryFn::Mod | BinaryFn::Rem | BinaryFn::Pow | BinaryFn::Atan2
         ),
-        MapFn::Compare(_) | MapFn::Select | MapFn::MulAdd | MapFn::Cast { .. } | MapFn::Bitcast { .. } => {
-            false
-        }
+        MapFn::Compare(_)
+        | MapFn::Select
+        | MapFn::MulAdd
+        | MapFn::Requantize { .. }
+        | MapFn::Cast { .. }
+        | MapFn::Bitcast { .. } => false,
     }
 }

@@ -43,6 +43,8 @@ pub struct PackPolicy {
     pub transformed: Option<[f64; 2]>,
     /// Whether runs may transform weights of convolutions themselves, in memory of their own.
     pub transforms: bool,
+    /// Whether integers are scaled by a multiplication of 64 bits and a shift rather than as floats.
+    pub integer_scales: bool,
     /// Bytes as f32 above which values of 16 bits that windows read are kept in 16 bits.
     pub kept_above: i64,
 }
@@ -79,6 +81,7 @@ impl PackPolicy {
         digits: 0,
         transformed: None,
         transforms: true,
+        integer_scales: false,
         kept_above: i64::MAX,
     };
 
@@ -105,6 +108,7 @@ impl PackPolicy {
         digits: DIGITS,
         transformed: None,
         transforms: true,
+        integer_scales: false,
         kept_above: KEPT_ABOVE,
     };
 
@@ -133,6 +137,7 @@ impl PackPolicy {
         digits: DIGITS,
         transformed: None,
         transforms: true,
+        integer_scales: false,
         kept_above: KEPT_ABOVE,
     };
 
@@ -166,8 +171,12 @@ impl PackPolicy {
     };
 
     /// The same in C for microcontrollers: their integers are as fast as floats or much faster, and their memory is small.
-    pub const SOURCE: PackPolicy =
-        PackPolicy { rates: Rates { bytes: 1.0, ..Rates::NONE }, transforms: false, ..PackPolicy::SCALAR };
+    pub const SOURCE: PackPolicy = PackPolicy {
+        rates: Rates { bytes: 1.0, ..Rates::NONE },
+        transforms: false,
+        integer_scales: true,
+        ..PackPolicy::SCALAR
+    };
 
     /// For leaf kernels of 512 bits and of 256, from the same panels: what is widened is in panels that are taken whole.
     pub const MIXED: PackPolicy = PackPolicy {

@@ -29,7 +29,7 @@ impl Rule<'_, '_> {
                 let to = of_adjoints(self.b.dtype(self.operand(0)));
                 vec![if self.wanted[0] { Some(self.b.cast(g, to)?) } else { None }]
             }
-            MapFn::Compare(_) | MapFn::Bitcast { .. } => return self.unknown(),
+            MapFn::Compare(_) | MapFn::Requantize { .. } | MapFn::Bitcast { .. } => return self.unknown(),
         };
         let sum = |(at, adjoint): (usize, Option<ValueId>)| match adjoint.filter(|_| self.wanted[at]) {
             Some(adjoint) => self.summed(adjoint, self.operand(at)).map(Some),

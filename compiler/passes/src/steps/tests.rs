@@ -171,7 +171,7 @@ fn sixteen_bits_follow_the_formula() {
     for dtype in [DType::I16, DType::U16] {
         for kind in ["requantized", "sum", "difference", "product", "columns", "weights"] {
             for seed in 0..12 {
-                for pack in [PackPolicy::NARROW, PackPolicy::WIDE] {
+                for pack in [PackPolicy::NARROW, PackPolicy::WIDE, PackPolicy::SOURCE] {
                     let counts = differences(dtype, kind, seed, pack);
                     assert_eq!(counts[1..], [0, 0], "{dtype} {kind}, seed {seed}");
                 }
@@ -187,8 +187,10 @@ fn eight_bits_are_one_step_off_at_most() {
     for dtype in [DType::I8, DType::U8] {
         for kind in ["requantized", "sum", "difference", "product", "columns", "weights"] {
             for seed in 0..24 {
-                let counts = differences(dtype, kind, seed, PackPolicy::WIDE);
-                (0..3).for_each(|at| all[at] += counts[at]);
+                for pack in [PackPolicy::WIDE, PackPolicy::SOURCE] {
+                    let counts = differences(dtype, kind, seed, pack);
+                    (0..3).for_each(|at| all[at] += counts[at]);
+                }
             }
         }
     }

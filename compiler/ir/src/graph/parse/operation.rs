@@ -217,6 +217,7 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
     Ok(match name {
         "select" => Op::Map(MapFn::Select),
         "mul_add" => Op::Map(MapFn::MulAdd),
+        "requantize" => Op::Map(MapFn::Requantize { shift: attrs.index("shift")?.min(u8::MAX.into()) as u8 }),
         "cast" => Op::Map(MapFn::Cast { to: dtype(attrs)?, saturate: attrs.flag("saturate")? }),
         "bitcast" => Op::Map(MapFn::Bitcast { to: dtype(attrs)? }),
         "reduce" => Op::Reduce { op: reduction(attrs)?, axes: attrs.indices("axes")? },
@@ -419,6 +420,7 @@ pub(in crate::graph) fn attributes(op: &Op) -> String {
     };
     match op {
         Op::Map(MapFn::Cast { to, saturate }) => format!("to={to}, saturate={saturate}"),
+        Op::Map(MapFn::Requantize { shift }) => format!("shift={shift}"),
         Op::Map(MapFn::Bitcast { to }) => format!("to={to}"),
         Op::Map(_) => String::new(),
         Op::Reduce { op, axes } => format!("op={op}, axes={axes:?}"),

@@ -124,6 +124,7 @@ fn result_type(function: MapFn, operands: &[Operand<'_>]) -> Result<DType> {
         (MapFn::Unary(function), [_]) if classify(function).is_some() => DType::Bool,
         (MapFn::Compare(_), [_, _]) => DType::Bool,
         (MapFn::Unary(_), [x]) | (MapFn::Binary(_), [x, _]) | (MapFn::MulAdd, [x, _, _]) => x.0,
+        (MapFn::Requantize { .. }, [x, _, _]) => x.0,
         (MapFn::Select, [_, then, _]) => then.0,
         (MapFn::Cast { to, .. } | MapFn::Bitcast { to }, [_]) => to,
         _ => return mismatch(function, operands.len()),
@@ -156,6 +157,10 @@ fn compute(function: MapFn, operands: &[Operand<'_>], out: &mut [u8]) -> Result<
             Ok(())
         }
         (MapFn::MulAdd, [(dtype, a), (_, b), (_, c)]) => mul_add(*dtype, [a, b, c], out),
+        (MapFn::Requantize { shift }, [(DType::I32, x), (DType::I32, factor), (DType::I64, offset)]) => {
+            requantize(shift, [x, factor], offset, out);
+            Ok(())
+        }
         (MapFn::Cast { to, saturate }, [(dtype, x)]) => match (*dtype, to) {
             (DType::Str | DType::C64 | DType::C128, _) | (_, DType::Str | DType::C64 | DType::C128)
                 if *dtype != to && dtype.part() != Some(to) && to.part() != Some(*dtype) =>
@@ -191,6 +196,16 @@ fn mul_add(dtype: DType, [a, b, c]: [&[u8]; 3], out: &mut [u8]) -> Result<()> {
         return undefined("mul_add", dtype);
     }
     Ok(())
+}
+
+/// See [`MapFn::Requantize`].
+fn requantize(shift: u8, [x, factor]: [&[u8]; 2], offset: &[u8], out: &mut [u8]) {
+    let word = |bytes: &[u8; 4]| i64::from(i32::from_le_bytes(*bytes));
+    let products = x.as_chunks().0.iter().zip(factor.as_chunks().0).map(|(x, factor)| word(x) * word(factor));
+    let offsets = offset.as_chunks().0.iter().map(|offset| i64::from_le_bytes(*offset));
+    for ((product, offset), out) in products.zip(offsets).zip(out.as_chunks_mut().0) {
+        *out = ((product.wrapping_add(offset) >> shift) as i32).to_le_bytes();
+    }
 }
 
 /// The parts of complex numbers exchanged; each has `size` bytes.

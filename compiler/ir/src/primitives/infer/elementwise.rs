@@ -50,6 +50,14 @@ fn map_dtype(op: &Op, function: MapFn, inputs: &[&TensorType]) -> Result<DType> 
                 false => fail(format!("mul_add of {}", inputs[0])),
             }
         }
+        MapFn::Requantize { shift } => {
+            arity(op, inputs, 3)?;
+            let dtypes = [inputs[0].dtype, inputs[1].dtype, inputs[2].dtype];
+            if dtypes != [DType::I32, DType::I32, DType::I64] || !(1..=62).contains(&shift) {
+                return fail(format!("requantize of {inputs:?} by {shift} bits"));
+            }
+            Ok(DType::I32)
+        }
         MapFn::Cast { to, .. } => {
             arity(op, inputs, 1)?;
             Ok(to)
