@@ -10,6 +10,9 @@ lines, which `cargo test` holds the compiler against.
 Needs the packages onnx, onnxruntime, onnxruntime-extensions, tokenizers, sentencepiece and numpy. Exit status 1 if results differ.
 """
 import argparse
+import base64
+import collections
+import io
 import json
 import os
 import random
@@ -110,11 +113,11 @@ class Model:
     """One operator with its attributes. `feeds` makes the inputs of a run of some lines."""
 
     @classmethod
-    def of(cls, name, nodes, constants, inputs=None, feeds=None, per_run=1):
-        """A program from text to text."""
+    def of(cls, name, nodes, constants, inputs=None, feeds=None, per_run=1, outputs=(("answer", TensorProto.STRING),)):
+        """A program, from text to text where nothing else is said."""
         own = cls.__new__(cls)
         own.name, own.per_run, own.feeds = name, per_run, feeds or texts
-        own.make(nodes, inputs or [TEXT], [("answer", TensorProto.STRING)], constants)
+        own.make(nodes, inputs or [TEXT], outputs, constants)
         return own
 
     def __init__(self, name, operator, inputs, outputs, attributes, feeds, per_run=1):
@@ -304,6 +307,108 @@ def bpe_models(size, few):
     return own
 
 
+def sentencepieces(size, few, kind, rules=None, **options):
+    """A trained model of sentencepiece: its bytes."""
+    import sentencepiece
+
+    with tempfile.TemporaryDirectory() as folder:
+        if rules or few:
+            # The maps of the library have 240 KB.
+            path = os.path.join(folder, "rules.tsv")
+            with open(path, "w", encoding="ascii") as file:
+                for source, target in rules or RULES:
+                    file.write(f"{' '.join(f'{ord(c):X}' for c in source)}\t{' '.join(f'{ord(c):X}' for c in target)}\n")
+            options["normalization_rule_tsv"] = path
+        written = io.BytesIO()
+        some = [re.sub(r"[\r\n\0]", " ", text) for text in corpus()]
+        # The most frequent characters have a third of the pieces.
+        counts = collections.Counter(character for text in some for character in text if character != " ")
+        frequent = {character for character, _ in counts.most_common(size // 3)}
+        some = ["".join(character if character in frequent else " " for character in text) for text in some]
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(some), model_writer=written, model_type=kind, vocab_size=size,
+            hard_vocab_limit=False, num_threads=1, minloglevel=2, character_coverage=1.0, **options)
+    return written.getvalue()
+
+
+def without_marks(model):
+    """The same with spaces in its pieces, which training does not make."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    proto.normalizer_spec.escape_whitespaces = False
+    for piece in proto.pieces:
+        piece.piece = piece.piece.replace("\u2581", " ")
+    return proto.SerializeToString()
+
+
+# Longer and shorter, to nothing, to a space and to several; none may be the start of a chain.
+RULES = [("\u00a0", " "), ("\u3000", " "), ("\t", " "), ("\n", " "), ("\r\n", " "), ("\r", " "), ("\u200b", ""), ("\ufeff", ""), ("½", "1⁄2"), ("ﬁ", "fi"),
+         ("e\u0301", "é"), ("A", "a"), ("Ａ", "a"), ("Straße", "STRASSE"), ("…", "..."), ("㎏", "kg"), ("☃", " snow  man "), ("ab", "ba"), ("x\u2003", "x")]
+FLAGS = ("add_bos", "add_eos", "reverse", "fairseq")
+
+
+def sentencepiece_models(size, few):
+    symbols = ["<mask>", "##", "fox", "o", "日本", "▁the"]
+    own = []
+
+    def encoder(name, model, flags=None, per_run=1):
+        """Flags are constant, or drawn for each run."""
+        constants = [constant("nbest_size", np.array([0])), constant("alpha", np.array([0], np.float32))]
+        inputs = [TEXT]
+        if flags is None:
+            inputs += [(flag, TensorProto.BOOL, [1]) for flag in FLAGS]
+        else:
+            constants += [constant(flag, np.array([flag in flags])) for flag in FLAGS]
+        names = ["text", "nbest_size", "alpha", *FLAGS]
+        node = helper.make_node("SentencepieceTokenizer", names, ["tokens", "starts", "places"], domain=DOMAIN, model=model)
+        outputs = [("tokens", TensorProto.INT32), ("starts", TensorProto.INT64), ("places", TensorProto.INT32)]
+
+        def feeds(some):
+            rng = random.Random(repr(some))
+            drawn = {} if flags is not None else {flag: np.array([rng.random() < 0.5]) for flag in FLAGS}
+            return {**texts(some), **drawn}
+
+        own.append(Model.of(name, [node], constants, inputs, feeds, per_run, outputs))
+
+    def decoder(name, model, fairseq):
+        import sentencepiece
+
+        known = sentencepiece.SentencePieceProcessor(model_proto=model)
+        # What is behind a zero ONNX Runtime's Python package does not give.
+        usable = [at for at in range(known.get_piece_size()) if known.id_to_piece(at) != "<0x00>"]
+
+        def tokens(some):
+            rng = random.Random(repr(some))
+            drawn = [rng.choice((rng.choice(usable), rng.choice(usable[:12]), rng.choice(usable[:260]))) for _ in range(rng.randint(0, 12))]
+            if fairseq:
+                drawn = [{0: 3, 1: 0, 2: 2}.get(token, token + 1) for token in drawn]
+            if rng.random() < 0.05:
+                drawn.append(rng.choice((-2, len(usable) + 9)))
+            return {"ids": np.array(drawn, np.int64), "fairseq": np.array([fairseq])}
+
+        given = [("ids", TensorProto.INT64, ["n"]), ("fairseq", TensorProto.BOOL, [1])]
+        own.append(Model(name, "SentencepieceDecoder", given, [("str", TensorProto.STRING)], {"model": model}, tokens))
+
+    unigram = sentencepieces(size, few, "unigram")
+    encoder("sentencepiece", unigram, ("add_bos", "add_eos"))
+    encoder("sentencepiece_options", unigram, None, 3)
+    as_bytes = sentencepieces(size, few, "unigram", byte_fallback=True, add_dummy_prefix=False, remove_extra_whitespaces=False, user_defined_symbols=symbols)
+    encoder("sentencepiece_bytes", as_bytes, ())
+    suffix = sentencepieces(size, few, "unigram", treat_whitespace_as_suffix=True, bos_id=-1, user_defined_symbols=symbols)
+    suffix = without_marks(suffix)
+    encoder("sentencepiece_suffix", suffix, None, 2)
+    bpe = sentencepieces(size, few, "bpe", byte_fallback=True, user_defined_symbols=symbols)
+    encoder("sentencepiece_bpe", bpe, ("add_eos",), 2)
+    unknown = sentencepieces(size, few, "bpe", remove_extra_whitespaces=False)
+    encoder("sentencepiece_bpe_unknown", base64.b64encode(unknown), ("add_bos", "reverse"))
+    encoder("sentencepiece_letters", sentencepieces(size, few, "char", user_defined_symbols=symbols[:4]), ())
+    decoder("sentencepiece_decoder_0", unigram, False)
+    decoder("sentencepiece_decoder_1", bpe, False)
+    decoder("sentencepiece_decoder_2", as_bytes, True)
+    return own
+
+
 def constant(name, values):
     return onnx.numpy_helper.from_array(np.asarray(values), name)
 
@@ -391,7 +496,7 @@ def joined(axis):
     return Model.of(f"string_join_{axis}", [node], constants, inputs, lambda some: {"x": texts(some)["text"].reshape(2, 3)}, 6)
 
 
-FAMILIES = {"bert": bert_models, "bpe": bpe_models, "strings": string_models, "programs": program_models}
+FAMILIES = {"bert": bert_models, "bpe": bpe_models, "sentencepiece": sentencepiece_models, "strings": string_models, "programs": program_models}
 
 
 def session(model):

@@ -12,10 +12,11 @@ use onnxc_tests::compile::compile_for;
 use onnxc_tests::interpreted::Interpreted;
 use serde::Deserialize;
 
-/// An element: a number, a text, or the bytes of what is not UTF-8.
+/// An element: a truth value of an input, a number, a text, or the bytes of what is not UTF-8.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Value {
+    Flag(bool),
     Number(i64),
     Text(String),
     Bytes(Vec<u8>),
@@ -42,12 +43,20 @@ impl Values {
         self.values.iter().map(number).collect()
     }
 
+    fn flags(&self) -> Option<Vec<bool>> {
+        let flag = |value: &Value| match value {
+            Value::Flag(flag) => Some(*flag),
+            _ => None,
+        };
+        self.values.iter().map(flag).collect()
+    }
+
     fn texts(&self) -> Option<Vec<&[u8]>> {
         fn text(value: &Value) -> Option<&[u8]> {
             match value {
                 Value::Text(text) => Some(text.as_bytes()),
                 Value::Bytes(bytes) => Some(bytes.as_slice()),
-                Value::Number(_) => None,
+                Value::Number(_) | Value::Flag(_) => None,
             }
         }
         self.values.iter().map(text).collect()
@@ -55,9 +64,10 @@ impl Values {
 
     /// As an input. Texts are never numbers.
     fn tensor(&self) -> Tensor {
-        match (self.numbers(), self.texts()) {
-            (Some(numbers), _) => Tensor::from_slice(&self.shape, &numbers),
-            (None, texts) => Tensor::from_texts(&self.shape, &texts.expect("texts")),
+        match (self.numbers(), self.flags(), self.texts()) {
+            (Some(numbers), ..) => Tensor::from_slice(&self.shape, &numbers),
+            (None, Some(flags), _) => Tensor::from_slice(&self.shape, &flags),
+            (None, None, texts) => Tensor::from_texts(&self.shape, &texts.expect("texts")),
         }
     }
 

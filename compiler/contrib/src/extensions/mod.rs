@@ -1,8 +1,10 @@
 //! Domain `ai.onnx.contrib`: tokenizers of onnxruntime-extensions. Each is a function of the runtime, whose tables are a constant of
 //! the graph.
 
+mod base64;
 pub mod bert;
 pub mod bpe;
+pub mod sentencepiece;
 pub mod strings;
 
 use onnxc_ir::graph::call::Function;
@@ -60,6 +62,8 @@ struct Tokens {
     function: &'static Function,
     texts: ValueId,
     tables: (ValueId, Dim),
+    /// What a call asks for beside them, if the function takes that.
+    options: Option<ValueId>,
     /// How many texts there are.
     count: Dim,
     /// How many tokens each has.
@@ -73,9 +77,19 @@ impl Tokens {
         texts: ValueId,
         tables: (ValueId, Dim),
     ) -> Result<Tokens> {
+        Tokens::with(cx, function, texts, tables, None)
+    }
+
+    fn with(
+        cx: &mut NodeCx<'_, '_>,
+        function: &'static Function,
+        texts: ValueId,
+        tables: (ValueId, Dim),
+        options: Option<ValueId>,
+    ) -> Result<Tokens> {
         let count = cx.b.ty(texts).elements();
         let texts = cx.b.reshape(texts, vec![count.clone()])?;
-        let mut tokens = Tokens { function, texts, tables, count: count.clone(), counts: texts };
+        let mut tokens = Tokens { function, texts, tables, options, count: count.clone(), counts: texts };
         tokens.counts = tokens.result(cx, result::COUNTS, vec![count], DType::I64)?;
         Ok(tokens)
     }
@@ -84,7 +98,8 @@ impl Tokens {
         let (tables, bytes) = self.tables.clone();
         let ty = TensorType::new(dtype, shape);
         let numbers = vec![self.count.clone(), bytes, Dim::from(what), ty.elements()];
-        cx.b.call(self.function, &[self.texts, tables], numbers, ty)
+        let operands: Vec<ValueId> = [self.texts, tables].into_iter().chain(self.options).collect();
+        cx.b.call(self.function, &operands, numbers, ty)
     }
 
     /// How many tokens all texts have.

@@ -6,6 +6,7 @@ use super::super::memory::List;
 use super::super::table::State;
 use super::Encoded;
 use super::classes::{Class, class};
+use super::heap::{pop, push};
 use super::letters::{decode, each_byte};
 use super::lexicon::Lexicon;
 use super::tables::{Tables, Texts, Words, word};
@@ -530,39 +531,6 @@ impl Scratch<'_> {
     }
 }
 
-/// Adds to a heap with the least on top.
-fn push(heap: &mut List<'_, u64>, value: u64) -> Result<(), Status> {
-    heap.push(value)?;
-    let mut at = heap.len() - 1;
-    while at > 0 {
-        let above = (at - 1) / 2;
-        if heap.get(above) <= heap.get(at) {
-            break;
-        }
-        heap.swap(above, at);
-        at = above;
-    }
-    Ok(())
-}
-
-/// Removes the least.
-fn pop(heap: &mut List<'_, u64>) {
-    let Some(last) = heap.len().checked_sub(1) else { return };
-    heap.swap(0, last);
-    heap.truncate(last);
-    let mut at = 0;
-    loop {
-        let (left, right) = (2 * at + 1, 2 * at + 2);
-        let least =
-            if heap.get(right).is_some_and(|right| heap.get(left) > Some(right)) { right } else { left };
-        if heap.get(least).is_none_or(|least| heap.get(at) <= Some(least)) {
-            return;
-        }
-        heap.swap(at, least);
-        at = least;
-    }
-}
-
 /// How many letters the first word of a text has, one at least:
 /// `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`.
 fn word_length(letters: &[u32]) -> usize {
@@ -600,7 +568,7 @@ fn kind(letter: u32) -> Class {
 #[cfg(all(test, feature = "compile"))]
 mod tests {
     use super::super::super::Table;
-    use super::super::result;
+    use super::super::{Asked, result};
     use super::*;
 
     fn model(merges: &[(&str, &str)], vocabulary: &[(&str, u32)]) -> Vec<u8> {
@@ -613,14 +581,16 @@ mod tests {
         let table = Table::new(&[]);
         let (state, numbers) = (table.state(), [table.intern(text.as_bytes())]);
         let mut count = [0];
-        let counts = state.tokenize(&numbers, tables, result::COUNTS, &mut count, |tables, to| {
-            encode(state, &numbers, tables, to)
-        });
+        let counts =
+            state.tokenize(&Asked::of(&numbers, tables), result::COUNTS, &mut count, |tables, to| {
+                encode(state, &numbers, tables, to)
+            });
         assert_eq!(counts, Ok(()));
         let mut tokens = vec![0; count[0] as usize];
         // What is kept serves; the tables are not asked again.
-        let found =
-            state.tokenize(&numbers, tables, result::TOKENS, &mut tokens, |_, _| Err(Status::BAD_SIZE));
+        let found = state.tokenize(&Asked::of(&numbers, tables), result::TOKENS, &mut tokens, |_, _| {
+            Err(Status::BAD_SIZE)
+        });
         assert_eq!(found, Ok(()));
         tokens
     }
@@ -714,9 +684,10 @@ mod tests {
         for length in 0..whole.len() {
             let tables = &whole[..length];
             let mut count = [0];
-            let found = table.state().tokenize(&[0], tables, result::COUNTS, &mut count, |tables, to| {
-                encode(table.state(), &[0], tables, to)
-            });
+            let found =
+                table.state().tokenize(&Asked::of(&[0], tables), result::COUNTS, &mut count, |tables, to| {
+                    encode(table.state(), &[0], tables, to)
+                });
             assert!(
                 found == Err(Status::BAD_SIZE) || length > whole.len() - 1100,
                 "{length} of {}",
