@@ -13,6 +13,7 @@ use onnxc_ops::OpDef;
 pub const FAMILIES: &[&[OpDef]] = &[
     extensions::bert::ROWS,
     extensions::bpe::ROWS,
+    extensions::json::ROWS,
     extensions::sentencepiece::ROWS,
     extensions::strings::ROWS,
     ml::ROWS,

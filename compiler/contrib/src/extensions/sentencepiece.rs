@@ -84,7 +84,7 @@ impl<'m> Numbers<'m> {
                 let byte = (0..=255_u8).find(|byte| piece.text == format!("<0x{byte:02X}>").as_bytes());
                 match byte.and_then(|byte| bytes.get_mut(usize::from(byte))) {
                     Some(place) => *place = Some(number),
-                    None if model.byte_fallback => return wrong(format!("the piece `{text}` is no byte")),
+                    None if model.byte_fallback => return wrong(format!("the piece `{text}` is not a byte")),
                     None => {
                         return wrong(format!("the piece `{text}` is a byte, and byte_fallback is false"));
                     }
@@ -165,7 +165,7 @@ fn encoder_tables(bytes: &[u8]) -> Result<std::result::Result<Vec<u8>, usize>> {
         (model.escape_whitespaces, flag::ESCAPE),
         (model.treat_whitespace_as_suffix, flag::SUFFIX),
     ];
-    check_map(model.map)?;
+    check_map("model", model.map)?;
     let model = Sentencepiece {
         kind: match model.algorithm {
             Algorithm::Bpe => kind::PAIRS,
@@ -186,14 +186,22 @@ fn encoder_tables(bytes: &[u8]) -> Result<std::result::Result<Vec<u8>, usize>> {
 /// How much less than the least score that of a character without a piece is.
 const UNKNOWN_PENALTY: f32 = 10.0;
 
-/// Requires that a map of characters has the size of its trie, and that trie.
-fn check_map(map: &[u8]) -> Result<()> {
+/// Requires that a map of characters has the size of its trie, that trie, and texts.
+pub(super) fn check_map(attribute: &str, map: &[u8]) -> Result<()> {
     let Some((size, rest)) = map.split_first_chunk::<4>() else {
-        return if map.is_empty() { Ok(()) } else { wrong("precompiled_charsmap is cut off") };
+        return match map {
+            [] => Ok(()),
+            _ => malformed(format!("attribute {attribute}: precompiled_charsmap is cut off")),
+        };
     };
     let size = u32::from_le_bytes(*size);
     match size as usize >= rest.len() {
-        true => wrong(format!("precompiled_charsmap has {} bytes, and its trie {size}", map.len())),
+        true => {
+            let whole = map.len();
+            malformed(format!(
+                "attribute {attribute}: precompiled_charsmap has {whole} bytes, and its trie {size}"
+            ))
+        }
         false => Ok(()),
     }
 }
@@ -209,14 +217,11 @@ fn option(cx: &mut NodeCx<'_, '_>, name: &str) -> Result<ValueId> {
 
 fn encode(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let texts = cx.input("inputs")?;
-    let sampled = |count: &Dim| {
-        unsupported(format!(
-            "nbest_size {count}: tokens are the best ones, which 0 and 1 ask for; none are drawn"
-        ))
-    };
-    match cx.sizes_within("nbest_size", &|_| Some(Dim::ONE))?.as_slice() {
-        [count] if count.as_const().is_some_and(|count| !(0..=1).contains(&count)) => return sampled(count),
-        _ => {}
+    // Of a constant the sign is known; of others the run finds it.
+    let count = size_scalar(cx, "nbest_size")?;
+    let text = format!("nbest_size is {V}: tokens are the best ones, which 0 and 1 ask for; none are drawn");
+    for (least, most) in [(Dim::ZERO, count.clone()), (count.clone(), Dim::ONE)] {
+        cx.b.require(Requirement::at_most(least, most).stated(text.clone(), &[&count]))?;
     }
     let names = ["add_bos", "add_eos", "reverse", "fairseq"];
     let options = names.into_iter().map(|name| option(cx, name)).collect::<Result<Vec<_>>>()?;
@@ -306,7 +311,7 @@ mod tests {
         case.attr("model", bytes(model))
     }
 
-    /// An attribute has what is no UTF-8 as bytes.
+    /// An attribute that is not UTF-8 has bytes.
     fn bytes(model: Vec<u8>) -> Attr<'static> {
         match String::from_utf8(model) {
             Ok(text) => Attr::Str(text),
@@ -374,7 +379,8 @@ mod tests {
             of(1, constant).gives(0, &[1], &[3.]);
             for count in [2, -1] {
                 let error = of(count, constant).run().unwrap_err().to_string();
-                assert!(error.contains("nbest_size") || !constant, "{error}");
+                // An operand of these tests has no name.
+                assert!(error.contains(if constant || count > 0 { "nbest_size" } else { "-1" }), "{error}");
             }
         }
     }

@@ -200,6 +200,8 @@ functions! {
         BPE "bpe" onnxc_strings_bpe [STRING, BYTES] -> STRING, [P, P, P, P, N, N, N, N];
         // Texts of spans of such tokens: spans, tokens, bytes of the tables.
         BPE_TEXTS "bpe_texts" onnxc_strings_bpe_texts [COUNT, COUNT, BYTES] -> STRING, [P, P, P, P, P, N, N, N];
+        // The same of a unigram model.
+        UNIGRAM "unigram" onnxc_strings_unigram [STRING, BYTES] -> STRING, [P, P, P, P, N, N, N, N];
         // The same of a model of sentencepiece, with the options of a call.
         SENTENCEPIECE "sentencepiece" onnxc_strings_sentencepiece [STRING, BYTES, BYTES] -> STRING, [P, P, P, P, P, N, N, N, N];
         // The text of such tokens: tokens, tables, whether they are fairseq's; `n`, bytes of the tables.

@@ -14,6 +14,8 @@ mod lexicon;
 mod normalizer;
 pub mod sentencepiece;
 mod tables;
+pub mod unigram;
+pub mod words;
 
 use crate::abi::Status;
 
@@ -317,6 +319,29 @@ pub unsafe extern "C" fn onnxc_strings_bert_texts(
         let spans = input(spans, k.checked_mul(2).ok_or(Status::BAD_SIZE)?)?;
         let write = decoder::words(&tables)?;
         state.texts_of(spans.as_chunks().0, input(tokens, n)?, output(out, k)?, write)
+    })())
+}
+
+/// Unigram models of the `tokenizers` package: as [`onnxc_strings_bert`]. `BAD_TEXT` for a text that is not UTF-8.
+///
+/// # Safety
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onnxc_strings_unigram(
+    state: *mut State,
+    numbers: *const i64,
+    tables: *const u8,
+    out: *mut i64,
+    n: i64,
+    table_bytes: i64,
+    what: i64,
+    size: i64,
+) -> Status {
+    // SAFETY: the caller says so.
+    status((|| unsafe {
+        let (state, numbers, tables) = (open(state)?, input(numbers, n)?, input(tables, table_bytes)?);
+        let encode = |tables: &Tables<'_>, to: &mut Encoded<'_>| unigram::encode(state, numbers, tables, to);
+        state.tokenize(&Asked::of(numbers, tables), what, output(out, size)?, encode)
     })())
 }
 

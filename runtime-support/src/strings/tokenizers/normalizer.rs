@@ -39,13 +39,13 @@ pub(super) fn character(text: &[u8]) -> Option<usize> {
 
 /// The trie of a map.
 #[derive(Clone, Copy)]
-struct Trie<'t> {
+pub(super) struct Trie<'t> {
     units: Words<'t>,
     texts: &'t [u8],
 }
 
 impl<'t> Trie<'t> {
-    fn of(map: &'t [u8]) -> Result<Option<Trie<'t>>, Status> {
+    pub(super) fn of(map: &'t [u8]) -> Result<Option<Trie<'t>>, Status> {
         if map.is_empty() {
             return Ok(None);
         }
@@ -58,7 +58,7 @@ impl<'t> Trie<'t> {
     }
 
     /// The longest text of the map that `text` begins with: its bytes, and what it becomes.
-    fn longest(&self, text: &[u8]) -> Option<(usize, &'t [u8])> {
+    pub(super) fn longest(&self, text: &[u8]) -> Option<(usize, &'t [u8])> {
         let offset = |unit: u32| ((unit >> 10) << ((unit & 1 << 9) >> 6)) as usize;
         let mut place = offset(word(self.units, 0)?);
         let mut longest = None;

@@ -109,7 +109,7 @@ impl Sentencepiece<'_> {
 }
 
 /// Bytes of the character that begins with this one, where nothing is checked.
-fn width(byte: u8) -> usize {
+pub(super) fn width(byte: u8) -> usize {
     match byte {
         0..0xc0 => 1,
         0xc0..0xe0 => 2,
@@ -387,11 +387,11 @@ pub(super) fn encode<'s>(
         scratch.normal.text = text;
         let begin = to.tokens.len();
         let (first, last) = ([0; 2], [original.len() as i64; 2]);
-        let mut special =
-            |to: &mut Encoded<'_>, is: bool, at: usize, place: [i64; 2]| match model.around.get(at) {
-                Some(&token) if is => to.tokens.push(token).and_then(|()| to.offsets.push(place)),
-                _ => Ok(()),
-            };
+        let special = |to: &mut Encoded<'_>, is: bool, at: usize, place: [i64; 2]| match model.around.get(at)
+        {
+            Some(&token) if is => to.tokens.push(token).and_then(|()| to.offsets.push(place)),
+            _ => Ok(()),
+        };
         // What is reversed has its ends in their places.
         if reverse {
             special(to, end, 1, last)?;
@@ -446,7 +446,7 @@ fn byte_of(piece: &[u8]) -> Option<u8> {
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// Appends bytes as text, where those that are no character are marked.
+/// Appends bytes as text. One that begins no character is marked.
 fn push_bytes(bytes: &mut List<'_, u8>, draft: &mut Draft<'_>) -> Result<(), Status> {
     let mut rest: &[u8] = bytes;
     while !rest.is_empty() {
@@ -459,7 +459,7 @@ fn push_bytes(bytes: &mut List<'_, u8>, draft: &mut Draft<'_>) -> Result<(), Sta
     Ok(())
 }
 
-/// The text of tokens. `BAD_TEXT` for one that is no piece.
+/// The text of tokens. `BAD_TEXT` for one that the vocabulary lacks.
 pub(super) fn text_of(
     state: &State,
     tokens: &[i64],
@@ -523,9 +523,9 @@ mod tests {
         let (state, numbers) = (table.state(), [table.intern(text)]);
         let asked = Asked::of(&numbers, tables);
         let call = |what: i64, out: &mut [i64]| {
-            let encode =
-                |tables: &Tables<'_>, to: &mut Encoded<'_>| encode(state, &numbers, tables, options, to);
-            state.tokenize(&asked, what, out, encode).unwrap();
+            state
+                .tokenize(&asked, what, out, |tables, to| encode(state, &numbers, tables, options, to))
+                .unwrap();
         };
         let mut count = [0];
         call(result::COUNTS, &mut count);
@@ -643,7 +643,7 @@ mod tests {
     #[test]
     fn symbols_bytes_and_what_is_unknown() {
         let pieces: [(&[u8], u32, f32); 4] =
-            [(b"a", 3, -1.0), (b"b", 4, -1.0), (b"ab", 5, -0.5), (b"ba", 6, -9.0)];
+            [(b"a", 3, -1.0), (b"b", 4, -1.0), (b"ab", 5, -5.0), (b"ba", 6, -9.0)];
         let model = Sentencepiece { pieces: &pieces, symbols: &[(b"ba", 6)], ..PLAIN };
         assert_eq!(tokens(&model.tables().unwrap(), "abab"), [3, 6, 4]);
         assert_eq!(tokens(&model.tables().unwrap(), "a??\u{e9}b"), [3, 0, 4]);
@@ -672,6 +672,25 @@ mod tests {
         assert_eq!(run(&tables, b"", [true, false, false, false]).0, [-1]);
     }
 
+    /// What is kept of a call serves none with other options.
+    #[test]
+    fn calls_with_other_options() {
+        let tables = Sentencepiece { pieces: &[(b"a", 3, -1.0)], ..PLAIN }.tables().unwrap();
+        let table = Table::new(&[b"a"]);
+        let state = table.state();
+        let call = |what: i64, size: usize, options: usize| {
+            let mut out = vec![0; size];
+            let asked = Asked { options, ..Asked::of(&[0], &tables) };
+            let start = [options == 1, false, false, false];
+            let found =
+                state.tokenize(&asked, what, &mut out, |tables, to| encode(state, &[0], tables, start, to));
+            found.map(|()| out)
+        };
+        assert_eq!(call(result::COUNTS, 1, 0), Ok(vec![1]));
+        assert_eq!(call(result::TOKENS, 2, 1), Ok(vec![1, 3]));
+        assert_eq!(call(result::TOKENS, 1, 0), Ok(vec![3]));
+    }
+
     #[test]
     fn texts_of_tokens() {
         let pieces: [&[u8]; 6] =
@@ -690,7 +709,9 @@ mod tests {
         assert_eq!(of(true, false, &[]).unwrap(), "");
         for token in [-1, 6, i64::MIN] {
             assert_eq!(of(true, false, &[2, token]), Err(Status::BAD_TEXT));
-            assert_eq!(of(true, true, &[2, token.wrapping_add(1)]), Err(Status::BAD_TEXT));
+        }
+        for token in [-1, 7, i64::MIN] {
+            assert_eq!(of(true, true, &[2, token]), Err(Status::BAD_TEXT));
         }
     }
 

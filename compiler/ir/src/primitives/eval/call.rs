@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::graph::call::FUNCTIONS;
 
-    /// Each function is called with as many operands as it has: none says that their number is wrong.
+    /// Each function is called with the operands that its row has: none says that their number is wrong.
     #[test]
     fn every_number_of_operands_can_be_given() {
         for function in FUNCTIONS {
