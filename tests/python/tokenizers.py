@@ -592,7 +592,40 @@ def joined(axis):
     return Model.of(f"string_join_{axis}", [node], constants, inputs, lambda some: {"x": texts(some)["text"].reshape(2, 3)}, 6)
 
 
-FAMILIES = {"bert": bert_models, "bpe": bpe_models, "sentencepiece": sentencepiece_models, "json": json_models, "strings": string_models, "programs": program_models}
+# Patterns and what they become.
+REPLACED = [
+    (r"[a-z]+", r"<\0>"), (r"(\w+)\s+(\w+)", r"\2 \1"), (r"\s+", " "), (r"(?i)THE|fox(es)?", r"[\1]"), (r"(a|ab)(c|bcd)?(d*)", r"\1-\2-\3"), (r"x*", "-"), (r"(?:)", "."),
+    (r"\b", "|"), (r"(?m)^\s*|$", ">"), (r"(\p{L}+?)(\p{N}*)$", r"\2\1"), (r"\pN|[^\x00-\x{ffff}]", r"#\\"), (r"(?:(a)|(b)|(.))+?", r"(\1\2\3)"), (r"(\d+)(?:,(\d+))*", r"\2"),
+    (r".", r"\0\0"), (r"(?s).{3}", "_"), (r"(?U)a+|e.*e", "~"), (r"\B", "'"), (r"(a*)*|(b)", r"<\1\2>"), (r"(a*)+b?", r"<\1>"), (r"(a|b*)*c", r"<\1>"), (r"([^ ]*) ?([^ ]*)", r"\2\1 "),
+    (r"[[:punct:]]{2,}|[[:^ascii:]]", ""), (r"\C", "c"), (r"(é|漢+?)(.)?", r"\2\1"), (r"\A.|\z", "@"), (r"(?P<word>[A-Z])(?P<rest>[a-z]*)", r"\2\1ay"), (r"(|a)+", r"<\1>"), (r"(|a)*?b", r"<\1>"),
+]
+DELIMITERS = [(r"(\s)", []), (r"(\s+)", [""]), (r"([\s.,;!?])", [r"[^\s]"]), (r"\s*([a-z]\d|é)", [r".*"]), (r"([A-Z])[a-z]?", ["."]), (r"(^.|[0-9]+)", [r"\d"]), (r"(\p{Han})", [r"\p{Han}"])]
+
+
+def pattern_models(size, few):
+    own = []
+
+    # What is not UTF-8 RE2 takes for characters where an expression has any of them.
+    def whole_texts(some):
+        return texts([text.decode("utf-8", "ignore").encode() for text in some])
+
+    def strings(name, values):
+        return helper.make_tensor(name, TensorProto.STRING, [len(values)], [value.encode() for value in values])
+
+    for at, (pattern, rewrite) in enumerate(REPLACED):
+        for every in (1, 0):
+            node = helper.make_node("StringRegexReplace", ["text", "pattern", "rewrite"], ["answer"], domain=DOMAIN, global_replace=every)
+            constants = [strings("pattern", [pattern]), strings("rewrite", [rewrite])]
+            if every or at % 4 == 0:
+                own.append(Model.of(f"regex_replace_{at}{'' if every else '_first'}", [node], constants, None, whole_texts, 3))
+    for at, (pattern, keep) in enumerate(DELIMITERS):
+        outputs = [("words", TensorProto.STRING), *ids("begins", "ends", "rows")]
+        node = helper.make_node("StringRegexSplitWithOffsets", ["text", "pattern", "keep"], [name for name, _ in outputs], domain=DOMAIN)
+        own.append(Model.of(f"regex_split_{at}", [node], [strings("pattern", [pattern]), strings("keep", keep)], None, whole_texts, 3, outputs))
+    return own
+
+
+FAMILIES = {"bert": bert_models, "bpe": bpe_models, "sentencepiece": sentencepiece_models, "json": json_models, "patterns": pattern_models, "strings": string_models, "programs": program_models}
 
 
 def session(model):

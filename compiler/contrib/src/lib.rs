@@ -14,6 +14,7 @@ pub const FAMILIES: &[&[OpDef]] = &[
     extensions::bert::ROWS,
     extensions::bpe::ROWS,
     extensions::json::ROWS,
+    extensions::patterns::ROWS,
     extensions::sentencepiece::ROWS,
     extensions::strings::ROWS,
     ml::ROWS,

@@ -5,6 +5,7 @@ mod base64;
 pub mod bert;
 pub mod bpe;
 pub mod json;
+pub mod patterns;
 pub mod sentencepiece;
 pub mod strings;
 

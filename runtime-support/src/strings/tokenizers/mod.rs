@@ -8,6 +8,7 @@ pub mod bert;
 pub mod bpe;
 mod classes;
 mod decoder;
+mod delimiters;
 mod heap;
 mod letters;
 mod lexicon;
@@ -26,6 +27,8 @@ use tables::Tables;
 
 #[cfg(feature = "compile")]
 pub use decoder::{Bytes, bytes_flag, words_tables};
+#[cfg(feature = "compile")]
+pub use delimiters::delimiters_tables;
 
 /// What a call asks for.
 pub mod result {
@@ -319,6 +322,30 @@ pub unsafe extern "C" fn onnxc_strings_bert_texts(
         let spans = input(spans, k.checked_mul(2).ok_or(Status::BAD_SIZE)?)?;
         let write = decoder::words(&tables)?;
         state.texts_of(spans.as_chunks().0, input(tokens, n)?, output(out, k)?, write)
+    })())
+}
+
+/// Parts of texts between what matches a regular expression: as [`onnxc_strings_bert`].
+///
+/// # Safety
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onnxc_strings_delimited(
+    state: *mut State,
+    numbers: *const i64,
+    tables: *const u8,
+    out: *mut i64,
+    n: i64,
+    table_bytes: i64,
+    what: i64,
+    size: i64,
+) -> Status {
+    // SAFETY: the caller says so.
+    status((|| unsafe {
+        let (state, numbers, tables) = (open(state)?, input(numbers, n)?, input(tables, table_bytes)?);
+        let encode =
+            |tables: &Tables<'_>, to: &mut Encoded<'_>| delimiters::encode(state, numbers, tables, to);
+        state.tokenize(&Asked::of(numbers, tables), what, output(out, size)?, encode)
     })())
 }
 
