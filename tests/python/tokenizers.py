@@ -625,7 +625,24 @@ def pattern_models(size, few):
     return own
 
 
-FAMILIES = {"bert": bert_models, "bpe": bpe_models, "sentencepiece": sentencepiece_models, "json": json_models, "patterns": pattern_models, "strings": string_models, "programs": program_models}
+def audio_models(size, few):
+    own = []
+    for at, (n, hop, window, onesided) in enumerate(((16, 4, 16, 1), (16, 5, 12, 0), (15, 3, 7, 0), (400, 160, 400, 1), (8, 8, 8, 1))):
+        weights = np.random.default_rng(at).random(window).astype(np.float32)
+        constants = [constant("n", np.array(n)), constant("hop", np.array(hop)), constant("window", weights)]
+        node = helper.make_node("StftNorm", ["pcm", "n", "hop", "window", "n"], ["spectrum"], domain=DOMAIN, onesided=onesided)
+
+        # Of windows of odd lengths the package reads beyond the signal in a last frame whose middle is its end.
+        def signal(some, hop=hop):
+            random_numbers = np.random.default_rng([len(text) for text in some])
+            return {"pcm": random_numbers.standard_normal((1, len(some[0]) % 50 // hop * hop + 1)).astype(np.float32)}
+
+        given = [("pcm", TensorProto.FLOAT, [1, "length"])]
+        own.append(Model.of(f"stft_norm_{at}", [node], constants, given, signal, 7, [("spectrum", TensorProto.FLOAT)]))
+    return own
+
+
+FAMILIES = {"audio": audio_models, "bert": bert_models, "bpe": bpe_models, "sentencepiece": sentencepiece_models, "json": json_models, "patterns": pattern_models, "strings": string_models, "programs": program_models}
 
 
 def session(model):

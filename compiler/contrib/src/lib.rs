@@ -11,6 +11,7 @@ use onnxc_ops::OpDef;
 
 /// Families of these domains, for an [`onnxc_ops::Table`].
 pub const FAMILIES: &[&[OpDef]] = &[
+    extensions::audio::ROWS,
     extensions::bert::ROWS,
     extensions::bpe::ROWS,
     extensions::json::ROWS,

@@ -1,6 +1,7 @@
 //! Domain `ai.onnx.contrib`: tokenizers and other operators of onnxruntime-extensions. Each tokenizer is a function of the runtime, whose
 //! tables are a constant of the graph.
 
+pub mod audio;
 mod base64;
 pub mod bert;
 pub mod bpe;
