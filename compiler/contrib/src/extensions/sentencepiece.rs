@@ -11,7 +11,7 @@ use onnxc_runtime_support::strings::tokenizers::result;
 use onnxc_runtime_support::strings::tokenizers::sentencepiece::{
     Sentencepiece, flag, kind, piece, texts_tables,
 };
-use proto::{Algorithm, Kind, Model, Piece};
+use proto::{Algorithm, Model, Piece, PieceKind};
 
 const BOOL: &str = "tensor(bool)";
 
@@ -71,16 +71,16 @@ impl<'m> Numbers<'m> {
         for (piece, number) in model.pieces.iter().zip(0..) {
             let text = String::from_utf8_lossy(piece.text);
             let numbers = match piece.kind {
-                Kind::Normal | Kind::UserDefined | Kind::Unused => &mut normal,
-                Kind::Unknown | Kind::Control | Kind::Byte => &mut reserved,
+                PieceKind::Normal | PieceKind::UserDefined | PieceKind::Unused => &mut normal,
+                PieceKind::Unknown | PieceKind::Control | PieceKind::Byte => &mut reserved,
             };
             if numbers.insert(piece.text, number).is_some() {
                 return wrong(format!("the piece `{text}` is there twice"));
             }
-            if piece.kind == Kind::Unknown && unknown.replace(number).is_some() {
+            if piece.kind == PieceKind::Unknown && unknown.replace(number).is_some() {
                 return wrong(format!("`{text}` is the second piece for what is unknown"));
             }
-            if piece.kind == Kind::Byte {
+            if piece.kind == PieceKind::Byte {
                 let byte = (0..=255_u8).find(|byte| piece.text == format!("<0x{byte:02X}>").as_bytes());
                 match byte.and_then(|byte| bytes.get_mut(usize::from(byte))) {
                     Some(place) => *place = Some(number),
@@ -129,8 +129,8 @@ fn encoder_tables(bytes: &[u8]) -> Result<std::result::Result<Vec<u8>, usize>> {
     };
     for Piece { text, kind, .. } in &model.pieces {
         let shown = String::from_utf8_lossy(text);
-        let is_text = matches!(kind, Kind::Normal | Kind::UserDefined | Kind::Unused);
-        if is_pairs && *kind == Kind::Unused {
+        let is_text = matches!(kind, PieceKind::Normal | PieceKind::UserDefined | PieceKind::Unused);
+        if is_pairs && *kind == PieceKind::Unused {
             return unsupported(format!("the piece `{shown}` of type UNUSED in a model that joins pairs"));
         }
         if is_pairs && !is_text && (is_letter(text) || numbers.normal.contains_key(text)) {
@@ -138,11 +138,11 @@ fn encoder_tables(bytes: &[u8]) -> Result<std::result::Result<Vec<u8>, usize>> {
         }
     }
     let special = |text: &[u8]| match model.pieces.get(numbers.number(text) as usize) {
-        Some(piece) if piece.kind == Kind::Control => numbers.number(text) as i32,
+        Some(piece) if piece.kind == PieceKind::Control => numbers.number(text) as i32,
         _ => -1,
     };
     // Only pieces that are learnt have scores that count; there may be none.
-    let learnt = model.pieces.iter().filter(|piece| piece.kind == Kind::Normal).map(|piece| piece.score);
+    let learnt = model.pieces.iter().filter(|piece| piece.kind == PieceKind::Normal).map(|piece| piece.score);
     let least = learnt.clone().fold(f32::MAX, f32::min);
     let greatest = learnt.fold(f32::MIN_POSITIVE, f32::max);
     let texts = || {
@@ -150,11 +150,11 @@ fn encoder_tables(bytes: &[u8]) -> Result<std::result::Result<Vec<u8>, usize>> {
             .pieces
             .iter()
             .zip(0..)
-            .filter(|(piece, _)| matches!(piece.kind, Kind::Normal | Kind::UserDefined))
+            .filter(|(piece, _)| matches!(piece.kind, PieceKind::Normal | PieceKind::UserDefined))
     };
     let pieces: Vec<(&[u8], u32, f32)> =
         texts().map(|(piece, number)| (piece.text, number, piece.score)).collect();
-    let symbols = texts().filter(|(piece, _)| piece.kind == Kind::UserDefined);
+    let symbols = texts().filter(|(piece, _)| piece.kind == PieceKind::UserDefined);
     let symbols: Vec<(&[u8], u32)> = symbols.map(|(piece, number)| (piece.text, number)).collect();
     if pieces.is_empty() {
         return wrong("it has no pieces that texts have");
@@ -253,9 +253,9 @@ fn decode(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     // A text has the number that tokenizing gives it.
     let is = |piece: &Piece<'_>| match model.pieces.get(numbers.number(piece.text) as usize).map(|is| is.kind)
     {
-        Some(Kind::Control) => piece::CONTROL,
-        Some(Kind::Unknown) => piece::UNKNOWN,
-        Some(Kind::Byte) => piece::BYTE,
+        Some(PieceKind::Control) => piece::CONTROL,
+        Some(PieceKind::Unknown) => piece::UNKNOWN,
+        Some(PieceKind::Byte) => piece::BYTE,
         _ => piece::TEXT,
     };
     let kinds: Vec<u8> = model.pieces.iter().map(is).collect();

@@ -2,7 +2,7 @@
 
 /// What a piece is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum PieceKind {
     Normal,
     Unknown,
     Control,
@@ -15,7 +15,7 @@ pub(super) enum Kind {
 pub(super) struct Piece<'m> {
     pub(super) text: &'m [u8],
     pub(super) score: f32,
-    pub(super) kind: Kind,
+    pub(super) kind: PieceKind,
 }
 
 /// How texts become pieces.
@@ -206,7 +206,7 @@ impl<'m> Model<'m> {
 
 impl<'m> Piece<'m> {
     fn of(bytes: &'m [u8], at: usize) -> Result<Piece<'m>, String> {
-        let mut piece = Piece { text: &[], score: 0.0, kind: Kind::Normal };
+        let mut piece = Piece { text: &[], score: 0.0, kind: PieceKind::Normal };
         for field in Fields(bytes) {
             match field? {
                 (1, value) => piece.text = value.bytes()?,
@@ -214,12 +214,12 @@ impl<'m> Piece<'m> {
                 (2, _) => return Err(BROKEN.to_owned()),
                 (3, value) => {
                     piece.kind = match value.number()? {
-                        1 => Kind::Normal,
-                        2 => Kind::Unknown,
-                        3 => Kind::Control,
-                        4 => Kind::UserDefined,
-                        5 => Kind::Unused,
-                        6 => Kind::Byte,
+                        1 => PieceKind::Normal,
+                        2 => PieceKind::Unknown,
+                        3 => PieceKind::Control,
+                        4 => PieceKind::UserDefined,
+                        5 => PieceKind::Unused,
+                        6 => PieceKind::Byte,
                         other => return Err(format!("the type of piece {at} is {other}; there are 1 to 6")),
                     }
                 }
