@@ -12,11 +12,13 @@ use onnxc_tests::compile::compile_for;
 use onnxc_tests::interpreted::Interpreted;
 use serde::Deserialize;
 
-/// An element: a number, a text, or the bytes of what is not UTF-8.
+/// An element: a truth value of an input, a whole or another number, a text, or the bytes of what is not UTF-8.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Value {
+    Flag(bool),
     Number(i64),
+    Real(f64),
     Text(String),
     Bytes(Vec<u8>),
 }
@@ -42,12 +44,29 @@ impl Values {
         self.values.iter().map(number).collect()
     }
 
+    fn reals(&self) -> Option<Vec<f64>> {
+        let real = |value: &Value| match value {
+            Value::Number(number) => Some(*number as f64),
+            Value::Real(real) => Some(*real),
+            _ => None,
+        };
+        self.values.iter().map(real).collect()
+    }
+
+    fn flags(&self) -> Option<Vec<bool>> {
+        let flag = |value: &Value| match value {
+            Value::Flag(flag) => Some(*flag),
+            _ => None,
+        };
+        self.values.iter().map(flag).collect()
+    }
+
     fn texts(&self) -> Option<Vec<&[u8]>> {
         fn text(value: &Value) -> Option<&[u8]> {
             match value {
                 Value::Text(text) => Some(text.as_bytes()),
                 Value::Bytes(bytes) => Some(bytes.as_slice()),
-                Value::Number(_) => None,
+                Value::Number(_) | Value::Real(_) | Value::Flag(_) => None,
             }
         }
         self.values.iter().map(text).collect()
@@ -55,16 +74,26 @@ impl Values {
 
     /// As an input. Texts are never numbers.
     fn tensor(&self) -> Tensor {
-        match (self.numbers(), self.texts()) {
-            (Some(numbers), _) => Tensor::from_slice(&self.shape, &numbers),
-            (None, texts) => Tensor::from_texts(&self.shape, &texts.expect("texts")),
+        match (self.numbers(), self.flags(), self.texts()) {
+            (Some(numbers), ..) => Tensor::from_slice(&self.shape, &numbers),
+            (None, Some(flags), _) => Tensor::from_slice(&self.shape, &flags),
+            (None, None, _) if self.reals().is_some() => {
+                let reals: Vec<f32> = self.reals().expect("reals").iter().map(|&real| real as f32).collect();
+                Tensor::from_slice(&self.shape, &reals)
+            }
+            (None, None, texts) => Tensor::from_texts(&self.shape, &texts.expect("texts")),
         }
     }
 
-    /// Whether a result is this, numbers in any type of integers.
+    /// Whether a result is this, whole numbers in any type of integers, others up to errors of rounding.
     fn is(&self, found: &Tensor) -> bool {
         let elements = match found.dtype {
             DType::Str => self.texts().is_some_and(|texts| found.texts() == texts),
+            DType::F32 => self.reals().zip(found.to_f64s()).is_some_and(|(wanted, found)| {
+                let most = wanted.iter().fold(1.0_f64, |most, real| most.max(real.abs()));
+                wanted.len() == found.len()
+                    && wanted.iter().zip(found).all(|(wanted, found)| (wanted - found).abs() <= 2e-6 * most)
+            }),
             _ => self.numbers() == found.to_i64s(),
         };
         found.shape == self.shape && elements

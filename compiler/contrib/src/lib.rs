@@ -11,8 +11,12 @@ use onnxc_ops::OpDef;
 
 /// Families of these domains, for an [`onnxc_ops::Table`].
 pub const FAMILIES: &[&[OpDef]] = &[
+    extensions::audio::ROWS,
     extensions::bert::ROWS,
     extensions::bpe::ROWS,
+    extensions::json::ROWS,
+    extensions::patterns::ROWS,
+    extensions::sentencepiece::ROWS,
     extensions::strings::ROWS,
     ml::ROWS,
     ml::labels::ROWS,

@@ -116,7 +116,15 @@ pub(crate) fn texts(attribute: &AttributeProto) -> Result<Texts<'_>> {
     }
 }
 
-/// Text of a string attribute.
+/// The value of a string attribute; rows that ask for text refuse what is not UTF-8.
+pub(crate) fn string(attribute: &AttributeProto) -> Attr<'static> {
+    match std::str::from_utf8(attribute.s()) {
+        Ok(text) => Attr::Str(text.to_string()),
+        Err(_) => Attr::Bytes(attribute.s.clone().unwrap_or_default()),
+    }
+}
+
+/// One of the texts of an attribute.
 pub(crate) fn text(attribute: &AttributeProto, bytes: &[u8]) -> Result<String> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(text.to_string()),

@@ -166,6 +166,9 @@ impl Attributes {
             Attr::Int(value) => (1, *value),
             Attr::Float(value) => (1, bits(*value)),
             Attr::Str(text) => (text.len() as i64, self.text(text)),
+            Attr::Bytes(_) => {
+                return Err(Error::malformed(Stage::Import, format!("attribute {name} is not UTF-8")));
+            }
             Attr::Ints(values) => (values.len() as i64, self.list(values.iter().copied())),
             Attr::Floats(values) => (values.len() as i64, self.list(values.iter().map(|&value| bits(value)))),
             Attr::Strs(texts) => {

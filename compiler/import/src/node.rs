@@ -395,7 +395,7 @@ impl<'m> Importer<'m> {
         Ok(match attr::kind(attribute)? {
             AttrKind::Int => Attr::Int(attribute.i()),
             AttrKind::Float => Attr::Float(attribute.f()),
-            AttrKind::Str => Attr::Str(attr::text(attribute, attribute.s())?),
+            AttrKind::Str => attr::string(attribute),
             AttrKind::Ints => Attr::Ints(Cow::Borrowed(&attribute.ints)),
             AttrKind::Floats => Attr::Floats(Cow::Borrowed(&attribute.floats)),
             AttrKind::Strs => Attr::Strs(attr::texts(attribute)?),

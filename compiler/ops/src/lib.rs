@@ -378,6 +378,8 @@ pub enum Attr<'m> {
     Int(i64),
     Float(f32),
     Str(String),
+    /// A string that is not UTF-8.
+    Bytes(Bytes),
     /// Also a sparse tensor, made dense.
     Tensor(Tensor),
     /// A body of control flow, with what it sees of the graphs around it.
@@ -398,6 +400,7 @@ impl Attr<'_> {
             Attr::Int(value) => Attr::Int(value),
             Attr::Float(value) => Attr::Float(value),
             Attr::Str(text) => Attr::Str(text),
+            Attr::Bytes(bytes) => Attr::Bytes(bytes),
             Attr::Tensor(tensor) => Attr::Tensor(tensor),
             Attr::Graph(body) => Attr::Graph(body),
             Attr::Ints(values) => Attr::Ints(Cow::Owned(values.into_owned())),
@@ -412,7 +415,7 @@ impl Attr<'_> {
         match self {
             Attr::Int(_) => AttrKind::Int,
             Attr::Float(_) => AttrKind::Float,
-            Attr::Str(_) => AttrKind::Str,
+            Attr::Str(_) | Attr::Bytes(_) => AttrKind::Str,
             Attr::Tensor(_) => AttrKind::Tensor,
             Attr::Graph(_) => AttrKind::Graph,
             Attr::Ints(_) => AttrKind::Ints,
@@ -780,8 +783,19 @@ impl<'a, 'g> NodeCx<'a, 'g> {
     pub fn str(&self, name: &str) -> Result<String> {
         match (self.attributes.get(name), self.default(name)) {
             (Some(Attr::Str(value)), _) => Ok(value.clone()),
+            (Some(Attr::Bytes(_)), _) => {
+                Err(Error::malformed(Stage::Infer, format!("attribute {name} is not UTF-8")))
+            }
             (None, AttrDefault::Str(value)) => Ok(value.to_string()),
             _ => self.missing(name),
+        }
+    }
+
+    /// A string attribute, or its default, as bytes of any kind.
+    pub fn bytes(&self, name: &str) -> Result<Vec<u8>> {
+        match self.attributes.get(name) {
+            Some(Attr::Bytes(value)) => Ok(value.to_vec()),
+            _ => self.str(name).map(String::into_bytes),
         }
     }
 

@@ -17,6 +17,7 @@ use crate::abi::{Options, Status, StringView};
 use super::arguments::{bytes, input, open, output, status};
 use super::case::Case;
 use super::number::Number;
+use super::replace::Replacement;
 use super::table::State;
 use super::tokens::Tokens;
 
@@ -295,6 +296,31 @@ pub unsafe extern "C" fn onnxc_strings_regex(
     // SAFETY: the caller says so.
     status((|| unsafe {
         open(state)?.matches(input(numbers, n)?, input(program, program_bytes)?, output(out, n)?)
+    })())
+}
+
+/// Texts in which matches of a regular expression are replaced: `numbers[n]`, `program[size]`, which `regex::search` makes,
+/// `rewrite[rewrite_size]`, text as [`Replacement`] has it, `out[n]`; `all` 1 for every match, 0 for the first.
+///
+/// # Safety
+/// All pointers are as this module describes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onnxc_strings_replace(
+    state: *mut State,
+    numbers: *const i64,
+    program: *const u8,
+    rewrite: *const u8,
+    out: *mut i64,
+    n: i64,
+    size: i64,
+    rewrite_size: i64,
+    all: i64,
+) -> Status {
+    // SAFETY: the caller says so.
+    status((|| unsafe {
+        let (state, program) = (open(state)?, input(program, size)?);
+        let how = Replacement { program, rewrite: input(rewrite, rewrite_size)?, all: all != 0 };
+        state.replace(input(numbers, n)?, &how, output(out, n)?)
     })())
 }
 

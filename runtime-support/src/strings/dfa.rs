@@ -55,7 +55,7 @@ impl<'p> Program<'p> {
     }
 
     /// Whether the whole text matches.
-    fn matches(&self, text: &[u8]) -> Option<bool> {
+    pub(super) fn matches(&self, text: &[u8]) -> Option<bool> {
         match self.next {
             Next::Narrow(next) => {
                 self.walk(text, |at| next.get(at).map(|state| usize::from(u16::from_le_bytes(*state))))

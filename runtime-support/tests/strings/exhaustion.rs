@@ -19,6 +19,7 @@ fn everything(run: &Run) -> Result<(), Status> {
     run.split(&upper, comma[0], -1, *widths.iter().max().unwrap() as usize)?;
     run.split(&upper, comma[1], 1, 2)?;
     run.regex(&upper, &regex::compile("T.*").unwrap())?;
+    run.replace(&upper, &regex::search("([0-9]+)|T", 1).unwrap().program, b"<\\1>", true)?;
     let elements: Vec<u8> = (0..300).flat_map(|value| (f64::from(value) / 7.0).to_ne_bytes()).collect();
     let formatted = run.format(&elements, 11)?;
     assert_eq!(run.parse(&formatted, 11), Ok(elements));

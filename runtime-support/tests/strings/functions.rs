@@ -221,6 +221,8 @@ fn numbers_beyond_the_table() {
         assert_eq!(run.split(&numbers, 1, -1, 1).err(), beyond);
         assert_eq!(run.split(&[0], number, -1, 1).err(), beyond);
         assert_eq!(run.regex(&numbers, &program).err(), beyond);
+        let search = regex::search("x+", 0).unwrap().program;
+        assert_eq!(run.replace(&numbers, &search, b"y", true).err(), beyond);
         assert_eq!(run.parse(&numbers, 1).err(), beyond);
         assert_eq!(run.order(&numbers).err(), beyond);
         assert_eq!(run.fault(), 2);

@@ -225,6 +225,33 @@ impl<'c> Run<'c> {
         })
     }
 
+    pub(crate) fn replace(
+        &self,
+        numbers: &[i64],
+        program: &[u8],
+        rewrite: &[u8],
+        all: bool,
+    ) -> Result<Vec<i64>, Status> {
+        let (program, rewrite): (Box<[u8]>, Box<[u8]>) = (program.into(), rewrite.into());
+        let (n, all) = (numbers.len() as i64, i64::from(all));
+        // SAFETY: as above.
+        Run::fill(numbers.len(), -7, |out| unsafe {
+            let sizes = [program.len() as i64, rewrite.len() as i64];
+            let (program, rewrite) = (program.as_ptr(), rewrite.as_ptr());
+            onnxc_strings_replace(
+                self.state(),
+                numbers.as_ptr(),
+                program,
+                rewrite,
+                out,
+                n,
+                sizes[0],
+                sizes[1],
+                all,
+            )
+        })
+    }
+
     /// Elements as bytes.
     pub(crate) fn parse(&self, numbers: &[i64], dtype: i64) -> Result<Vec<u8>, Status> {
         let bytes = Number::of(dtype).map_or(8, Number::bytes);

@@ -1,6 +1,6 @@
 //! Tokenizers of BERT's models.
 
-use super::{I64, STRING, Tokens, extension, flag, json_vocabulary, tables};
+use super::{I64, STRING, Tokens, extension, flag, json_vocabulary, number_of_texts, tables};
 use onnxc_ir::graph::{Op, TensorType, call};
 use onnxc_ops::row::*;
 use onnxc_runtime_support::strings::tokenizers::bert::{Bert, flag as has, kind};
@@ -116,22 +116,10 @@ fn basic(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         vocabulary: &[],
     };
     let (text, tables) = (cx.input("text")?, tables(cx, model.tables())?);
-    number_of_texts(cx, 1..=1)?;
+    number_of_texts(cx, text, 1..=1)?;
     let tokens = Tokens::of(cx, &call::BERT, text, tables)?;
     let total = tokens.total(cx)?;
     Ok(vec![tokens.result(cx, result::TOKENS, vec![total], DType::Str)?])
-}
-
-/// Requires that the number of texts lies in this range.
-fn number_of_texts(cx: &mut NodeCx<'_, '_>, counts: std::ops::RangeInclusive<i64>) -> Result<()> {
-    let count = cx.b.ty(cx.input("text")?).elements();
-    let (least, most) = counts.into_inner();
-    let wanted = if least == most { least.to_string() } else { format!("{least} or {most}") };
-    let text = format!("{} has {V} texts, not {wanted}", cx.operand_name("text"));
-    for (few, many) in [(Dim::from(least), count.clone()), (count.clone(), Dim::from(most))] {
-        cx.b.require(Requirement::at_most(few, many).stated(text.clone(), &[&count]))?;
-    }
-    Ok(())
 }
 
 /// What is between any of these separators, but for nothing at all, in order.
@@ -141,7 +129,7 @@ fn lines<'t>(text: &'t str, separators: &'static [char]) -> impl Iterator<Item =
 
 fn bert(cx: &mut NodeCx<'_, '_>, counts: std::ops::RangeInclusive<i64>) -> Result<Tokens> {
     let (text, file) = (cx.input("text")?, cx.str("vocab_file")?);
-    number_of_texts(cx, counts)?;
+    number_of_texts(cx, text, counts)?;
     let vocabulary: Vec<(&[u8], u32)> = lines(&file, &['\r', '\n']).zip(0..).collect();
     let number = |name: &str| {
         let token = cx.str(name)?;

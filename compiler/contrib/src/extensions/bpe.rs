@@ -5,6 +5,7 @@ use onnxc_ir::graph::{TensorType, call};
 use onnxc_ops::row::*;
 use onnxc_ops::strings::most;
 use onnxc_runtime_support::strings::tokenizers::bpe::{Bpe, flag};
+use onnxc_runtime_support::strings::tokenizers::words::{GPT2 as WORDS_OF_GPT2, alternatives};
 use onnxc_runtime_support::strings::tokenizers::{Bytes, bytes_flag, result};
 
 const INPUTS: &[Param] = &[req("input_text", STRING), opt("add_special_tokens", "tensor(bool)")];
@@ -145,7 +146,6 @@ fn added(text: &str) -> Result<Vec<(&str, u32)>> {
 }
 
 fn encode(cx: &mut NodeCx<'_, '_>, kind: &Tokenizer) -> Result<Vec<ValueId>> {
-    let text = cx.input(0)?;
     let name = match cx.attributes.contains_key("model_name") {
         true => Some(cx.str("model_name")?).filter(|name| !name.is_empty()),
         false => None,
@@ -189,18 +189,33 @@ fn encode(cx: &mut NodeCx<'_, '_>, kind: &Tokenizer) -> Result<Vec<ValueId>> {
     let entries: Vec<(&str, u32)> =
         vocabulary.iter().map(|(text, number)| (text.as_str(), *number)).collect();
     let model = Bpe {
-        flags: if name == "CLIP" { flag::CLIP } else { 0 } | if around { flag::AROUND } else { 0 },
+        flags: if name == "CLIP" { flag::CLIP } else { 0 } | if around { flag::START | flag::END } else { 0 },
         most: u32::try_from(length).unwrap_or(u32::MAX),
         around: [token(kind.start), token(kind.end), kind.padding.map_or(0, token)],
         vocabulary: &entries,
         merges: &merges,
         special: &special,
         added: &added(&added_text)?,
+        stripped: &[],
+        words: &alternatives(WORDS_OF_GPT2).unwrap_or_default(),
     };
     let tables = tables(cx, model.tables())?;
+    rows(cx, tables, (length > 0).then_some(length))
+}
+
+/// The numbers, mask and offsets of the tokens of the first input's texts, a row each, of `length` or as long as the longest.
+pub(super) fn rows(
+    cx: &mut NodeCx<'_, '_>,
+    tables: (ValueId, Dim),
+    length: Option<i64>,
+) -> Result<Vec<ValueId>> {
+    let text = cx.input(0)?;
     let shape = cx.b.shape(text);
     let tokens = Tokens::of(cx, &call::BPE, text, tables)?;
-    let width = if length > 0 { Dim::from(length) } else { most(cx, tokens.counts)? };
+    let width = match length {
+        Some(length) => Dim::from(length),
+        None => most(cx, tokens.counts)?,
+    };
     let rows: Vec<Dim> = shape.into_iter().chain([width]).collect();
     let mut results = vec![tokens.result(cx, result::ROWS, rows.clone(), DType::I64)?];
     if cx.wants(1) || cx.wants(2) {

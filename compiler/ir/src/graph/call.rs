@@ -178,6 +178,8 @@ functions! {
         SPLIT "split" onnxc_strings_split [STRING, STRING] -> STRING, [P, P, P, P, N, N, N];
         // Whether an automaton of `ops/strings.rs` accepts a text: `n`, bytes of the automaton.
         MATCHES "matches" onnxc_strings_regex [STRING, BYTES] -> Some(DType::Bool), [P, P, P, P, N, N];
+        // Texts with matches replaced: `n`, bytes of the automaton, bytes of what they become, and whether that is all of them.
+        REPLACE "replace" onnxc_strings_replace [STRING, BYTES, BYTES] -> STRING, [P, P, P, P, P, N, N, N, N];
         // How many tokens a text has, by an automaton: `n`, bytes of the automaton, the fewest characters of one, and whether they lie
         // between what it accepts.
         TOKEN_COUNTS "token_counts" onnxc_strings_token_counts [STRING, BYTES] -> COUNT, [P, P, P, P, N, N, N, N];
@@ -200,6 +202,14 @@ functions! {
         BPE "bpe" onnxc_strings_bpe [STRING, BYTES] -> STRING, [P, P, P, P, N, N, N, N];
         // Texts of spans of such tokens: spans, tokens, bytes of the tables.
         BPE_TEXTS "bpe_texts" onnxc_strings_bpe_texts [COUNT, COUNT, BYTES] -> STRING, [P, P, P, P, P, N, N, N];
+        // Parts of texts between delimiters, in the same way.
+        DELIMITED "delimited" onnxc_strings_delimited [STRING, BYTES] -> STRING, [P, P, P, P, N, N, N, N];
+        // The same of a unigram model.
+        UNIGRAM "unigram" onnxc_strings_unigram [STRING, BYTES] -> STRING, [P, P, P, P, N, N, N, N];
+        // The same of a model of sentencepiece, with the options of a call.
+        SENTENCEPIECE "sentencepiece" onnxc_strings_sentencepiece [STRING, BYTES, BYTES] -> STRING, [P, P, P, P, P, N, N, N, N];
+        // The text of such tokens: tokens, tables, whether they are fairseq's; `n`, bytes of the tables.
+        SENTENCEPIECE_TEXT "sentencepiece_text" onnxc_strings_sentencepiece_text [COUNT, BYTES, BYTES] -> STRING, [P, P, P, P, P, N, N];
         BERT_TEXTS "bert_texts" onnxc_strings_bert_texts [COUNT, COUNT, BYTES] -> STRING, [P, P, P, P, P, N, N, N];
     }
     images Image {

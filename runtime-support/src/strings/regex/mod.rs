@@ -1,6 +1,8 @@
-//! Regular expressions at compile time: from RE2's syntax to the tables that `dfa.rs` walks through.
+//! Regular expressions at compile time: from RE2's syntax to the tables that `dfa.rs` walks through, and the automata that `nfa.rs` runs
+//! where groups matter.
 
 mod class;
+mod groups;
 mod re2;
 mod table;
 
@@ -24,7 +26,7 @@ const AUTOMATON: usize = 16 << 20;
 
 /// The program of an expression that is to match whole texts, or what is wrong with the expression.
 pub fn compile(pattern: &str) -> Result<Vec<u8>, String> {
-    let translated = re2::translate(pattern)?;
+    let translated = re2::translate(pattern, false)?;
     // A pattern may ask for bytes that are not UTF-8.
     let config = syntax::Config::new().utf8(false).nest_limit(NESTING);
     let expression =
@@ -45,6 +47,8 @@ pub fn compile(pattern: &str) -> Result<Vec<u8>, String> {
     let program = Table::of(&automaton)?.minimal().program();
     if program.len() > PROGRAM { Err(too_large()) } else { Ok(program) }
 }
+
+pub use groups::{Search, search};
 
 fn too_large() -> String {
     format!(

@@ -2,7 +2,7 @@
 //! RE2, `\d`, `\w`, `\s` and `\b` are about ASCII, classes have no nested classes and operations, `\Q` quotes, `{` is a
 //! letter where no repetition follows, operators do not follow each other, and there are fewer flags and more escapes.
 //! So every construct is parsed here, and written in a way that only means one thing. What only decides which of several
-//! matches is found is left out, as groups and laziness are.
+//! matches is found, as groups and laziness do, is left out where a caller does not ask for it.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -24,12 +24,14 @@ pub(super) struct Translator<'p> {
     /// Flags that are not written yet: an operator behind them is about what stands before them.
     flags: String,
     names: HashSet<&'p str>,
+    /// Whether it matters which of several matches is found, and where groups are.
+    ordered: bool,
 }
 
-/// The expression in the syntax of the `regex` crate.
-pub(super) fn translate(pattern: &str) -> Result<String, String> {
-    let mut translator =
-        Translator { rest: pattern, out: String::new(), flags: String::new(), names: HashSet::new() };
+/// The expression in the syntax of the `regex` crate, `ordered` with its groups and laziness.
+pub(super) fn translate(pattern: &str, ordered: bool) -> Result<String, String> {
+    let (out, flags, names) = (String::new(), String::new(), HashSet::new());
+    let mut translator = Translator { rest: pattern, out, flags, names, ordered };
     translator.expression()?;
     Ok(translator.out)
 }
@@ -118,14 +120,16 @@ impl<'p> Translator<'p> {
     }
 
     fn repetition(&mut self, before: Before, operator: &str) -> Result<(), String> {
-        // Laziness decides which match is found, not whether there is one.
-        self.eat("?");
+        let lazy = self.eat("?");
         match before {
             Before::Nothing => Err(format!("nothing stands before {operator}")),
             Before::Repetition => Err(format!("{operator} follows another repetition")),
             Before::Something => {
                 // Behind another repetition, a question mark would be about its laziness.
                 self.out.push_str(if operator == "?" { "{0,1}" } else { operator });
+                if lazy && self.ordered {
+                    self.out.push('?');
+                }
                 Ok(())
             }
         }
@@ -165,7 +169,7 @@ impl<'p> Translator<'p> {
         match flags {
             Some((flags, rest)) if flags.chars().all(is_flag) => {
                 self.rest = rest;
-                let flags = known_flags(flags)?;
+                let flags = self.known_flags(flags)?;
                 if !flags.is_empty() {
                     let _ = write!(self.flags, "(?{flags})");
                 }
@@ -177,8 +181,9 @@ impl<'p> Translator<'p> {
 
     /// What follows the opening parenthesis of a group that is not flags alone.
     fn group(&mut self) -> Result<(), String> {
+        let group = if self.ordered { "(" } else { "(?:" };
         if !self.eat("?") {
-            self.out.push_str("(?:");
+            self.out.push_str(group);
             return Ok(());
         }
         let lookaround = ["=", "!", "<=", "<!"].iter().any(|start| self.rest.starts_with(start));
@@ -190,25 +195,26 @@ impl<'p> Translator<'p> {
             if !self.names.insert(name) {
                 return Err(format!("two groups named {name}"));
             }
-            self.out.push_str("(?:");
+            self.out.push_str(group);
             return Ok(());
         }
         let flags = self.until(":").ok_or(NO_SUCH_GROUP)?;
-        let flags = known_flags(flags)?;
+        let flags = self.known_flags(flags)?;
         let _ = write!(self.out, "(?{flags}:");
         Ok(())
+    }
+
+    /// Flags; of those that only decide which match is found, only where that matters.
+    fn known_flags(&self, flags: &str) -> Result<String, String> {
+        let (on, off) = flags.split_once('-').map_or((flags, None), |(on, off)| (on, Some(off)));
+        let known = |flags: &str| flags.chars().all(|flag| matches!(flag, 'i' | 'm' | 's' | 'U'));
+        if !known(on) || off.is_some_and(|off| off.is_empty() || !known(off)) {
+            return Err(NO_SUCH_GROUP.to_owned());
+        }
+        let that_matter = |flags: &str| if self.ordered { flags.to_owned() } else { flags.replace('U', "") };
+        let (on, off) = (that_matter(on), that_matter(off.unwrap_or_default()));
+        Ok(if off.is_empty() { on } else { format!("{on}-{off}") })
     }
 }
 
 const NO_SUCH_GROUP: &str = "a group of a kind that RE2 does not have";
-
-/// Flags without those that only decide which match is found.
-fn known_flags(flags: &str) -> Result<String, String> {
-    let (on, off) = flags.split_once('-').map_or((flags, None), |(on, off)| (on, Some(off)));
-    let known = |flags: &str| flags.chars().all(|flag| matches!(flag, 'i' | 'm' | 's' | 'U'));
-    if !known(on) || off.is_some_and(|off| off.is_empty() || !known(off)) {
-        return Err(NO_SUCH_GROUP.to_owned());
-    }
-    let (on, off) = (on.replace('U', ""), off.unwrap_or_default().replace('U', ""));
-    Ok(if off.is_empty() { on } else { format!("{on}-{off}") })
-}

@@ -294,7 +294,7 @@ fn pieces<'s>(
 #[cfg(all(test, feature = "compile"))]
 mod tests {
     use super::super::super::Table;
-    use super::super::result;
+    use super::super::{Asked, result};
     use super::*;
 
     fn vocabulary() -> Vec<(&'static [u8], u32)> {
@@ -326,7 +326,7 @@ mod tests {
             let to: &mut [i64] = &mut out;
             table
                 .state()
-                .tokenize(&numbers, tables, what, to, |tables, to| {
+                .tokenize(&Asked::of(&numbers, tables), what, to, |tables, to| {
                     encode(table.state(), &numbers, tables, to)
                 })
                 .map(|()| out)
@@ -384,9 +384,10 @@ mod tests {
         for length in 0..whole.len() {
             let tables = &whole[..length];
             // The texts come last: without some of them others are found still.
-            let found = table.state().tokenize(&[0], tables, result::COUNTS, &mut [0], |tables, to| {
-                encode(table.state(), &[0], tables, to)
-            });
+            let found =
+                table.state().tokenize(&Asked::of(&[0], tables), result::COUNTS, &mut [0], |tables, to| {
+                    encode(table.state(), &[0], tables, to)
+                });
             assert!(
                 found == Err(Status::BAD_SIZE) || length > whole.len() - 24,
                 "{length} of {}",

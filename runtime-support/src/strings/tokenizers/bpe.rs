@@ -6,9 +6,11 @@ use super::super::memory::List;
 use super::super::table::State;
 use super::Encoded;
 use super::classes::{Class, class};
-use super::letters::{decode, each_byte};
+use super::heap::{pop, push};
+use super::letters::{decode, each_byte, encode as encode_letter};
 use super::lexicon::Lexicon;
 use super::tables::{Tables, Texts, Words, word};
+use super::words::word_length;
 
 /// Numbers of the tables.
 mod number {
@@ -35,13 +37,25 @@ mod part {
     pub(super) const SPECIAL_TOKENS: usize = 4;
     /// Texts that are found before those, with their tokens.
     pub(super) const ADDED: usize = 5;
+    /// Those of them behind which spaces go.
+    pub(super) const STRIPPED: usize = 6;
+    /// The alternatives of words, one byte each.
+    pub(super) const WORDS: usize = 7;
 }
 
 pub mod flag {
     /// Texts are as CLIP has them: in small letters, without spaces on either side, and words end with a mark.
     pub const CLIP: u32 = 1;
-    /// Tokens stand around texts.
-    pub const AROUND: u32 = 2;
+    /// A token stands before texts.
+    pub const START: u32 = 2;
+    /// A token stands behind texts.
+    pub const END: u32 = 4;
+    /// The vocabulary has texts with a mark for spaces, and bytes in hexadecimal, as models of sentencepiece have.
+    pub const TEXTS: u32 = 8;
+    /// A space stands before such texts.
+    pub const DUMMY: u32 = 16;
+    /// They are cut into letters, not words.
+    pub const LETTERS: u32 = 32;
 }
 
 /// A token without a number.
@@ -63,6 +77,10 @@ pub struct Bpe<'t> {
     pub merges: &'t [(&'t str, &'t str)],
     pub special: &'t [(&'t str, u32)],
     pub added: &'t [(&'t str, u32)],
+    /// Those added behind which spaces go.
+    pub stripped: &'t [&'t str],
+    /// How texts are cut into words, as [`super::words::alternatives`] has it.
+    pub words: &'t [u8],
 }
 
 /// The character that stands for a byte in vocabularies.
@@ -80,16 +98,33 @@ impl Bpe<'_> {
     pub fn tables(&self) -> Result<Vec<u8>, usize> {
         use std::collections::HashMap;
 
-        let numbers: HashMap<&str, u32> = self.vocabulary.iter().copied().collect();
+        let texts = self.flags & flag::TEXTS != 0;
+        let ascii: Vec<String> = (0..0x80).map(|byte| char::from(byte).to_string()).collect();
+        let mut numbers: HashMap<&str, u32> = self.vocabulary.iter().copied().collect();
+        // In a vocabulary of texts letters that it lacks are bytes.
+        let hexadecimal = |numbers: &HashMap<&str, u32>, byte: usize| {
+            numbers.get(format!("<0x{byte:02X}>").as_str()).copied()
+        };
+        for (byte, letter) in ascii.iter().enumerate().filter(|_| texts) {
+            if let (None, Some(number)) = (numbers.get(letter.as_str()), hexadecimal(&numbers, byte)) {
+                numbers.insert(letter, number);
+            }
+        }
         let number = |text: &str| numbers.get(text).copied().unwrap_or(NONE);
         let bytes: HashMap<char, u8> = (0..=255).map(|byte| (letter_of(byte), byte)).collect();
         // What has other characters is never looked for.
-        let raw =
-            |text: &str| text.chars().map(|letter| bytes.get(&letter).copied()).collect::<Option<Vec<u8>>>();
+        let raw = |text: &str| match texts {
+            true => Some(text.as_bytes().to_vec()),
+            false => text.chars().map(|letter| bytes.get(&letter).copied()).collect::<Option<Vec<u8>>>(),
+        };
         let entries: Vec<(Vec<u8>, u32)> =
-            self.vocabulary.iter().filter_map(|&(text, number)| Some((raw(text)?, number))).collect();
+            numbers.iter().filter_map(|(text, number)| Some((raw(text)?, *number))).collect();
         let vocabulary = super::lexicon::lexicon(entries.iter().map(|(text, number)| (&**text, *number)));
-        let alone = (0..=255).map(|byte| number(&letter_of(byte).to_string()));
+        let alone = (0..=255_u8).map(|byte| match (texts, ascii.get(usize::from(byte))) {
+            (false, _) => number(&letter_of(byte).to_string()),
+            (true, Some(letter)) => number(letter),
+            (true, None) => hexadecimal(&numbers, usize::from(byte)).unwrap_or(NONE),
+        });
         let end = String::from_utf8_lossy(WORD_END);
         let last = (0..=255).map(|byte| number(&format!("{}{end}", letter_of(byte))));
         let clip = self.flags & flag::CLIP != 0;
@@ -108,10 +143,11 @@ impl Bpe<'_> {
         let special = super::tables::texts(self.special.iter().map(|(text, _)| text.as_bytes()));
         let special_tokens = words(self.special.iter().map(|&(_, token)| token));
         let added = super::lexicon::lexicon(self.added.iter().map(|&(text, token)| (text.as_bytes(), token)));
+        let stripped = super::lexicon::lexicon(self.stripped.iter().map(|text| (text.as_bytes(), 0)));
         let [start, end, padding] = self.around;
         super::tables::tables(
             &[self.flags, self.most, start, end, padding],
-            &[&vocabulary, &letters, &merges, &special, &special_tokens, &added],
+            &[&vocabulary, &letters, &merges, &special, &special_tokens, &added, &stripped, self.words],
         )
     }
 }
@@ -144,6 +180,8 @@ struct Model<'t> {
     special: Texts<'t>,
     special_tokens: Words<'t>,
     added: Lexicon<'t>,
+    stripped: Lexicon<'t>,
+    words: &'t [u8],
 }
 
 /// Memory that is used again and again.
@@ -170,11 +208,17 @@ impl<'t> Model<'t> {
             special: Texts::of(tables.part(part::SPECIAL)?)?,
             special_tokens: tables.part(part::SPECIAL_TOKENS)?.as_chunks().0,
             added: Lexicon::of(tables.part(part::ADDED)?)?,
+            stripped: Lexicon::of(tables.part(part::STRIPPED)?)?,
+            words: tables.part(part::WORDS)?,
         })
     }
 
+    fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
     fn is_clip(&self) -> bool {
-        self.flags & flag::CLIP != 0
+        self.has(flag::CLIP)
     }
 
     /// The rank of a merge, and its result.
@@ -223,13 +267,12 @@ pub(super) fn encode<'s>(
             }
             letters.drop_front(before);
         }
-        let around = model.flags & flag::AROUND != 0;
-        if around {
+        if model.has(flag::START) {
             to.tokens.push(model.start)?;
         }
         let mut text = Text { model: &model, begin, to: &mut *to, scratch: &mut scratch };
         text.split_added(&letters)?;
-        if around {
+        if model.has(flag::END) {
             to.tokens.push(model.end)?;
         }
         to.end_text()
@@ -279,7 +322,8 @@ fn tidy(letters: &mut List<'_, u32>) {
 /// Appends a letter as a small one, in the mapping of Unicode 13 from one to one.
 fn small(letter: u32, to: &mut List<'_, u32>) -> Result<(), Status> {
     // What is a letter later was none then. Numbers and a few signs have small forms as well.
-    let known = matches!(class(letter), Class::Letter | Class::Number) || matches!(letter, 0x24b6..=0x24cf);
+    let known =
+        (class(letter).is_letter() || class(letter) == Class::Number) || matches!(letter, 0x24b6..=0x24cf);
     match char::from_u32(letter) {
         Some(letter) if known => letter.to_lowercase().try_for_each(|letter| to.push(u32::from(letter))),
         _ => to.push(letter),
@@ -307,6 +351,8 @@ impl Text<'_, '_, '_> {
     /// Cuts at added tokens, just as the original does: a text that ends within what begins like one is not searched again.
     fn split_added(&mut self, letters: &[u32]) -> Result<(), Status> {
         let (mut from, mut at) = (0, 0);
+        // Whether spaces go that a part begins with.
+        let mut strips = false;
         while at < letters.len() {
             let (mut walk, mut behind, mut found) = (self.model.added.walk(), at, None);
             for (length, &letter) in letters.iter().skip(at).enumerate() {
@@ -317,8 +363,8 @@ impl Text<'_, '_, '_> {
                 behind = at + length + 1;
                 found = walk.end().map(|place| (behind, place)).or(found);
             }
-            let token = found.and_then(|(end, place)| Some((end, self.model.added.number(place)?)));
-            let Some((end, token)) = token else {
+            let token = found.and_then(|(end, place)| Some((end, place, self.model.added.number(place)?)));
+            let Some((end, place, token)) = token else {
                 if behind + 1 >= letters.len() {
                     break;
                 }
@@ -326,14 +372,29 @@ impl Text<'_, '_, '_> {
                 continue;
             };
             if at > from {
-                self.split_special(letters.get(from..at).unwrap_or_default(), 0)?;
+                self.part(letters.get(from..at).unwrap_or_default(), strips)?;
             }
             self.push(token)?;
+            let text = self.model.added.text(place).unwrap_or_default();
+            strips = self.model.stripped.find(text).is_some();
             (from, at) = (end, end);
         }
         match letters.get(from..) {
             None | Some([]) => Ok(()),
-            Some(rest) => self.split_special(rest, 0),
+            Some(rest) => self.part(rest, strips),
+        }
+    }
+
+    /// What lies between added tokens.
+    fn part(&mut self, letters: &[u32], strips: bool) -> Result<(), Status> {
+        if !strips {
+            return self.split_special(letters, 0);
+        }
+        let spaces = letters.iter().take_while(|&&letter| matches!(letter, 9 | 10 | 13 | 32)).count();
+        match letters.get(spaces..).unwrap_or_default() {
+            // Nothing is left, and it counts as a part of the text.
+            [] => self.segment(&[]),
+            rest => self.split_special(rest, 0),
         }
     }
 
@@ -361,33 +422,99 @@ impl Text<'_, '_, '_> {
         if self.is_full() {
             return Ok(());
         }
-        if self.model.flags & flag::AROUND != 0 {
+        if self.model.has(flag::START) {
             self.to.offsets.push([0; 2])?;
+        }
+        if self.model.has(flag::TEXTS) {
+            return self.texts(letters);
         }
         let (mut rest, mut offset) = (letters, 0);
         while !rest.is_empty() && !self.is_full() {
-            let (word, behind) = rest.split_at_checked(word_length(rest)).unwrap_or((rest, &[]));
+            let length = word_length(self.model.words, rest);
+            let (word, behind) = rest.split_at_checked(length).unwrap_or((rest, &[]));
             rest = behind;
             self.word(word, &mut offset)?;
         }
-        if self.model.flags & flag::AROUND != 0 {
+        if self.model.has(flag::END) {
             self.to.offsets.push([0; 2])?;
         }
         Ok(())
+    }
+
+    /// The words of a text where the vocabulary has texts.
+    fn texts(&mut self, letters: &[u32]) -> Result<(), Status> {
+        let mut own = List::new(self.to.counts.memory());
+        let dummy = self.model.has(flag::DUMMY) && !letters.is_empty();
+        if dummy {
+            own.push(MARK)?;
+        }
+        own.extend(letters)?;
+        let mut offset = 0;
+        // Behind a space the original has no words.
+        if self.model.has(flag::LETTERS) || dummy && letters.first() == Some(&0x20) {
+            return self.letters(&own, &mut offset);
+        }
+        let mut rest: &[u32] = &own;
+        while !rest.is_empty() && !self.is_full() {
+            let length = word_length(self.model.words, rest);
+            let (word, behind) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+            rest = behind;
+            self.scratch.pieces.clear();
+            let bytes = &mut self.scratch.bytes;
+            bytes.clear();
+            word.iter().try_for_each(|&letter| push_letter(marked(letter), bytes))?;
+            let size = bytes.len() as u32;
+            if let Some(token) = self.model.vocabulary.find(bytes) {
+                self.scratch.piece(token, size)?;
+            } else {
+                word.iter().try_for_each(|&letter| self.letter(letter, 1))?;
+                self.join()?;
+            }
+            self.give(&mut offset, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Letters, joined as far as that goes, up to where a word begins and some are there, or very many.
+    fn letters(&mut self, letters: &[u32], offset: &mut i64) -> Result<(), Status> {
+        let ends = |letter: u32| matches!(letter, 0x20 | 10 | 13 | MARK);
+        let mut before = 0;
+        self.scratch.pieces.clear();
+        for &letter in letters {
+            let count = self.scratch.pieces.len();
+            if count > 10 && !ends(before) && ends(letter) || count > 100 {
+                self.join()?;
+                self.give(offset, 0)?;
+                self.scratch.pieces.clear();
+            }
+            let (_, size) = encode_letter(marked(letter));
+            self.letter(letter, size as u32)?;
+            before = letter;
+        }
+        self.join()?;
+        self.give(offset, 0)
+    }
+
+    /// A letter as a piece of this size, or its bytes.
+    fn letter(&mut self, letter: u32, size: u32) -> Result<(), Status> {
+        let (bytes, count) = encode_letter(marked(letter));
+        let bytes = bytes.get(..count).unwrap_or_default();
+        if count > 1
+            && let Some(token) = self.model.vocabulary.find(bytes)
+        {
+            return self.scratch.piece(token, size);
+        }
+        bytes.iter().try_for_each(|&byte| {
+            let token = word(self.model.bytes, usize::from(byte)).ok_or(Status::BAD_SIZE)?;
+            self.scratch.piece(token, 1)
+        })
     }
 
     fn word(&mut self, letters: &[u32], offset: &mut i64) -> Result<(), Status> {
         let clip = self.model.is_clip();
         let bytes = &mut self.scratch.bytes;
         bytes.clear();
-        let mut failed = Ok(());
-        for &letter in letters {
-            each_byte(letter, |byte| {
-                failed = bytes.push(byte);
-                failed.is_ok()
-            });
-            failed?;
-        }
+        letters.iter().try_for_each(|&letter| push_letter(letter, bytes))?;
         if bytes.is_empty() {
             return Ok(());
         }
@@ -421,11 +548,16 @@ impl Text<'_, '_, '_> {
         self.scratch.pieces.clear();
         if let Some(token) = whole.and_then(|place| self.model.vocabulary.number(place)) {
             let size = self.scratch.bytes.len() as u32;
-            self.scratch.pieces.push(Piece { token, size, ..Piece::default() })?;
+            self.scratch.piece(token, size)?;
         } else {
             self.split_bytes()?;
             self.join()?;
         }
+        self.give(offset, less)
+    }
+
+    /// Appends the tokens of a word, whose first byte may belong to none.
+    fn give(&mut self, offset: &mut i64, less: i64) -> Result<(), Status> {
         let mut place = 1;
         while let Some(piece) = self.scratch.pieces.get(place - 1).copied() {
             if self.is_full() {
@@ -445,17 +577,16 @@ impl Text<'_, '_, '_> {
 
     /// Each byte of the word as a piece.
     fn split_bytes(&mut self) -> Result<(), Status> {
-        let Scratch { bytes, pieces, .. } = &mut *self.scratch;
-        let count = bytes.len();
-        for (at, &byte) in bytes.iter().enumerate() {
+        let count = self.scratch.bytes.len();
+        for at in 0..count {
+            let byte = self.scratch.bytes.get(at).copied().unwrap_or_default();
             let last = self.model.is_clip() && at + 1 == count;
             let token = word(self.model.bytes, usize::from(byte) + if last { 256 } else { 0 });
             let token = token.ok_or(Status::BAD_SIZE)?;
             // In a vocabulary other bytes than those of ASCII that are seen take two.
             let shown = matches!(byte, 33..=126);
             let size = 2 - u32::from(shown) + if last { WORD_END.len() as u32 } else { 0 };
-            let behind = if at + 1 < count { at as u32 + 2 } else { 0 };
-            pieces.push(Piece { token, size, before: at as u32, behind, gone: false })?;
+            self.scratch.piece(token, size)?;
         }
         Ok(())
     }
@@ -514,7 +645,29 @@ impl Text<'_, '_, '_> {
     }
 }
 
+/// What stands for a space in vocabularies of texts.
+const MARK: u32 = 0x2581;
+
+fn marked(letter: u32) -> u32 {
+    if letter == 0x20 { MARK } else { letter }
+}
+
+/// Appends the bytes of a letter.
+fn push_letter(letter: u32, to: &mut List<'_, u8>) -> Result<(), Status> {
+    let (bytes, count) = encode_letter(letter);
+    to.extend(bytes.get(..count).unwrap_or_default())
+}
+
 impl Scratch<'_> {
+    /// Appends a piece of a word.
+    fn piece(&mut self, token: u32, size: u32) -> Result<(), Status> {
+        let before = self.pieces.len() as u32;
+        if let Some(last) = self.pieces.last_mut() {
+            last.behind = before + 1;
+        }
+        self.pieces.push(Piece { token, size, before, behind: 0, gone: false })
+    }
+
     /// The piece at a place and the one behind it, if both are there.
     fn pair(&self, at: u32) -> Option<(Piece, Piece)> {
         let left = self.pieces.get(at as usize).filter(|piece| !piece.gone)?;
@@ -530,97 +683,47 @@ impl Scratch<'_> {
     }
 }
 
-/// Adds to a heap with the least on top.
-fn push(heap: &mut List<'_, u64>, value: u64) -> Result<(), Status> {
-    heap.push(value)?;
-    let mut at = heap.len() - 1;
-    while at > 0 {
-        let above = (at - 1) / 2;
-        if heap.get(above) <= heap.get(at) {
-            break;
-        }
-        heap.swap(above, at);
-        at = above;
-    }
-    Ok(())
-}
-
-/// Removes the least.
-fn pop(heap: &mut List<'_, u64>) {
-    let Some(last) = heap.len().checked_sub(1) else { return };
-    heap.swap(0, last);
-    heap.truncate(last);
-    let mut at = 0;
-    loop {
-        let (left, right) = (2 * at + 1, 2 * at + 2);
-        let least =
-            if heap.get(right).is_some_and(|right| heap.get(left) > Some(right)) { right } else { left };
-        if heap.get(least).is_none_or(|least| heap.get(at) <= Some(least)) {
-            return;
-        }
-        heap.swap(at, least);
-        at = least;
-    }
-}
-
-/// How many letters the first word of a text has, one at least:
-/// `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`.
-fn word_length(letters: &[u32]) -> usize {
-    let is = |at: usize, letter: char| letters.get(at) == Some(&u32::from(letter));
-    if is(0, '\'') {
-        if ['s', 't', 'm', 'd'].into_iter().any(|letter| is(1, letter)) {
-            return 2;
-        }
-        if [['r', 'e'], ['v', 'e'], ['l', 'l']]
-            .into_iter()
-            .any(|[first, second]| is(1, first) && is(2, second))
-        {
-            return 3;
-        }
-    }
-    let kind = |at: usize| letters.get(at).map(|&letter| kind(letter));
-    // A space is a part of the word behind it.
-    let from = if is(0, ' ') && kind(1).is_some_and(|kind| kind != Class::Separator) { 1 } else { 0 };
-    let Some(first) = kind(from) else { return 1 };
-    let run = letters.iter().skip(from).take_while(|&&letter| self::kind(letter) == first).count();
-    let end = from + run;
-    // Of several spaces the last belongs to what follows.
-    if first == Class::Separator && run > 1 && end != letters.len() { end - 1 } else { end.max(1) }
-}
-
-/// Letters, numbers, spaces, others.
-fn kind(letter: u32) -> Class {
-    match (letter, class(letter)) {
-        (9..=13, _) => Class::Separator,
-        (_, Class::Mark) => Class::Other,
-        (_, class) => class,
-    }
-}
-
 #[cfg(all(test, feature = "compile"))]
 mod tests {
     use super::super::super::Table;
-    use super::super::result;
+    use super::super::words::{GPT2, LLAMA, alternatives};
+    use super::super::{Asked, result};
     use super::*;
 
+    const PLAIN: Bpe<'static> = Bpe {
+        flags: 0,
+        most: u32::MAX,
+        around: [0; 3],
+        vocabulary: &[],
+        merges: &[],
+        special: &[],
+        added: &[],
+        stripped: &[],
+        words: &[],
+    };
+
+    fn gpt2() -> Vec<u8> {
+        alternatives(GPT2).unwrap()
+    }
+
     fn model(merges: &[(&str, &str)], vocabulary: &[(&str, u32)]) -> Vec<u8> {
-        let model =
-            Bpe { flags: 0, most: u32::MAX, around: [0; 3], vocabulary, merges, special: &[], added: &[] };
-        model.tables().unwrap()
+        Bpe { vocabulary, merges, words: &gpt2(), ..PLAIN }.tables().unwrap()
     }
 
     fn tokens(tables: &[u8], text: &str) -> Vec<i64> {
         let table = Table::new(&[]);
         let (state, numbers) = (table.state(), [table.intern(text.as_bytes())]);
         let mut count = [0];
-        let counts = state.tokenize(&numbers, tables, result::COUNTS, &mut count, |tables, to| {
-            encode(state, &numbers, tables, to)
-        });
+        let counts =
+            state.tokenize(&Asked::of(&numbers, tables), result::COUNTS, &mut count, |tables, to| {
+                encode(state, &numbers, tables, to)
+            });
         assert_eq!(counts, Ok(()));
         let mut tokens = vec![0; count[0] as usize];
         // What is kept serves; the tables are not asked again.
-        let found =
-            state.tokenize(&numbers, tables, result::TOKENS, &mut tokens, |_, _| Err(Status::BAD_SIZE));
+        let found = state.tokenize(&Asked::of(&numbers, tables), result::TOKENS, &mut tokens, |_, _| {
+            Err(Status::BAD_SIZE)
+        });
         assert_eq!(found, Ok(()));
         tokens
     }
@@ -689,22 +792,51 @@ mod tests {
         assert_eq!(tokens(&tables, &"a".repeat(200_001)).len(), 50_001);
     }
 
+    /// Texts with marks for spaces, whose letters may be bytes.
     #[test]
-    fn words_end_where_the_expression_says() {
-        let of = |text: &str| {
-            let letters: Vec<u32> = text.chars().map(u32::from).collect();
-            let (mut rest, mut words) = (&*letters, vec![]);
-            while !rest.is_empty() {
-                let (word, behind) = rest.split_at(word_length(rest));
-                words.push(word.iter().map(|&letter| char::from_u32(letter).unwrap()).collect::<String>());
-                rest = behind;
-            }
-            words
+    fn vocabularies_of_texts() {
+        let vocabulary = [
+            ("\u{2581}", 1),
+            ("a", 2),
+            ("\u{2581}a", 3),
+            ("b", 4),
+            ("aa", 5),
+            ("<0xC3>", 6),
+            ("<0xA9>", 7),
+            ("<0x3F>", 8),
+        ];
+        let merges = [("\u{2581}", "a"), ("a", "a")];
+        let words = alternatives(LLAMA).unwrap();
+        let of = |flags: u32| Bpe {
+            flags: flag::TEXTS | flags,
+            vocabulary: &vocabulary,
+            merges: &merges,
+            words: &words,
+            ..PLAIN
         };
-        assert_eq!(of("don't we'll 'S 'x"), ["don", "'t", " we", "'ll", " '", "S", " '", "x"]);
-        assert_eq!(of("a  b\n\nc \t"), ["a", " ", " b", "\n", "\n", "c", " \t"]);
-        assert_eq!(of("x12½ ,,\u{301}é"), ["x", "12½", " ,,\u{301}", "é"]);
-        assert_eq!(of("\u{3000}a\u{85}"), ["\u{3000}", "a", "\u{85}"]);
+        let none = i64::from(u32::MAX);
+        let tables = of(flag::DUMMY).tables().unwrap();
+        assert_eq!(tokens(&tables, "a ab"), [3, 3, 4]);
+        assert_eq!(tokens(&tables, "\u{e9}?!"), [1, 6, 7, 8, none]);
+        // Words begin with spaces, and a text that begins with one has no words.
+        assert_eq!(tokens(&of(0).tables().unwrap(), " aa"), [3, 2]);
+        assert_eq!(tokens(&tables, " a"), [1, 3]);
+        let letters = of(flag::LETTERS).tables().unwrap();
+        assert_eq!(tokens(&letters, "aa a"), [5, 3]);
+        // Some letters are enough where a word ends.
+        assert_eq!(tokens(&letters, "bbbbbbbbbbb aaa"), [vec![4; 11], vec![3, 5]].concat());
+    }
+
+    /// Spaces behind a token go.
+    #[test]
+    fn spaces_behind_added_tokens() {
+        let vocabulary = [("a", 2), ("\u{120}", 3), ("\u{120}a", 4)];
+        let (added, words) = ([("<x>", 8), ("<y>", 9)], gpt2());
+        let model =
+            Bpe { vocabulary: &vocabulary, added: &added, stripped: &["<x>"], words: &words, ..PLAIN };
+        let tables = model.tables().unwrap();
+        assert_eq!(tokens(&tables, "<x> \n a<x>a<y> a<x>  "), [8, 2, 8, 2, 9, 4, 8]);
+        assert_eq!(tokens(&tables, "<x> <y>"), [8, 9]);
     }
 
     #[test]
@@ -714,11 +846,12 @@ mod tests {
         for length in 0..whole.len() {
             let tables = &whole[..length];
             let mut count = [0];
-            let found = table.state().tokenize(&[0], tables, result::COUNTS, &mut count, |tables, to| {
-                encode(table.state(), &[0], tables, to)
-            });
+            let found =
+                table.state().tokenize(&Asked::of(&[0], tables), result::COUNTS, &mut count, |tables, to| {
+                    encode(table.state(), &[0], tables, to)
+                });
             assert!(
-                found == Err(Status::BAD_SIZE) || length > whole.len() - 1100,
+                found == Err(Status::BAD_SIZE) || length > whole.len() - 12,
                 "{length} of {}",
                 whole.len()
             );

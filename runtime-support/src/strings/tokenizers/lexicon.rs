@@ -41,6 +41,25 @@ impl<'t> Lexicon<'t> {
         Walk { lexicon: *self, low: 0, high: self.texts.count(), depth: 0 }
     }
 
+    /// The longest text that `text` begins with: its bytes, and its place.
+    pub(super) fn longest(&self, text: &[u8]) -> Option<(usize, usize)> {
+        let (mut walk, mut longest) = (self.walk(), None);
+        for (at, &byte) in text.iter().enumerate() {
+            if !walk.step(byte) {
+                break;
+            }
+            longest = walk.end().map(|place| (at + 1, place)).or(longest);
+        }
+        longest
+    }
+
+    /// The number of this text.
+    pub(super) fn find(&self, text: &[u8]) -> Option<u32> {
+        let mut walk = self.walk();
+        let place = if text.iter().all(|&byte| walk.step(byte)) { walk.end() } else { None };
+        self.number(place?)
+    }
+
     /// The text and the number at a place.
     pub(super) fn text(&self, place: usize) -> Option<&'t [u8]> {
         self.texts.text(place)
@@ -118,12 +137,6 @@ pub(super) fn lexicon<'e>(entries: impl IntoIterator<Item = (&'e [u8], u32)>) ->
 mod tests {
     use super::*;
 
-    fn number_of(lexicon: &Lexicon<'_>, text: &[u8]) -> Option<u32> {
-        let mut walk = lexicon.walk();
-        let place = if text.iter().all(|&byte| walk.step(byte)) { walk.end() } else { None };
-        lexicon.number(place?)
-    }
-
     #[test]
     fn texts_are_found_whole_and_as_beginnings() {
         let entries: [&[u8]; 8] = [b"b", b"", b"abc", b"ab", b"\xff", b"ab", b"\xff\0", b"a\0"];
@@ -131,17 +144,19 @@ mod tests {
         let lexicon = Lexicon::of(&part).unwrap();
         for (at, text) in entries.iter().enumerate() {
             let last = entries.iter().rposition(|other| other == text).unwrap();
-            assert_eq!(number_of(&lexicon, text), Some(last as u32), "{at}");
+            assert_eq!(lexicon.find(text), Some(last as u32), "{at}");
         }
         for text in [&b"a"[..], b"abcd", b"c", b"\0", b"\xff\x01", b"bb"] {
-            assert_eq!(number_of(&lexicon, text), None, "{text:?}");
+            assert_eq!(lexicon.find(text), None, "{text:?}");
         }
         let mut walk = lexicon.walk();
         let ends: Vec<_> = b"abcd".iter().map(|&byte| (walk.step(byte), walk.end().is_some())).collect();
         assert_eq!(ends, [(true, false), (true, true), (true, true), (false, false)]);
+        assert_eq!(lexicon.longest(b"abcd").map(|(size, _)| size), Some(3));
+        assert_eq!(lexicon.longest(b"a\x01").map(|(size, _)| size), None);
         for length in 0..part.len() {
             if let Ok(lexicon) = Lexicon::of(&part[..length]) {
-                number_of(&lexicon, b"abc");
+                lexicon.find(b"abc");
             }
         }
     }

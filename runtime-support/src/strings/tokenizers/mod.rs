@@ -8,9 +8,15 @@ pub mod bert;
 pub mod bpe;
 mod classes;
 mod decoder;
+mod delimiters;
+mod heap;
 mod letters;
 mod lexicon;
+mod normalizer;
+pub mod sentencepiece;
 mod tables;
+pub mod unigram;
+pub mod words;
 
 use crate::abi::Status;
 
@@ -21,6 +27,8 @@ use tables::Tables;
 
 #[cfg(feature = "compile")]
 pub use decoder::{Bytes, bytes_flag, words_tables};
+#[cfg(feature = "compile")]
+pub use delimiters::delimiters_tables;
 
 /// What a call asks for.
 pub mod result {
@@ -64,10 +72,24 @@ impl<'m> Encoded<'m> {
     }
 }
 
+/// What a tokenizer is asked: the numbers of texts, its tables, and what it does in another way than they say, or 0.
+#[derive(Clone, Copy)]
+struct Asked<'c> {
+    numbers: &'c [i64],
+    tables: &'c [u8],
+    options: usize,
+}
+
+impl<'c> Asked<'c> {
+    fn of(numbers: &'c [i64], tables: &'c [u8]) -> Asked<'c> {
+        Asked { numbers, tables, options: 0 }
+    }
+}
+
 type Number = [u8; 8];
 
-/// What was found, as it is kept: where the tables lie and how long they are, counts of texts, tokens and offsets, the padding; then
-/// the numbers of the texts, the counts, the tokens, the offsets.
+/// What was found, as it is kept: where the tables lie and how long they are, what the call asks beside them, counts of texts, tokens
+/// and offsets, the padding; then the numbers of the texts, the counts, the tokens, the offsets.
 #[derive(Clone, Copy)]
 struct Found<'w> {
     texts: &'w [Number],
@@ -77,10 +99,11 @@ struct Found<'w> {
     padding: i64,
 }
 
-const HEADER: usize = 6;
+const HEADER: usize = 7;
 
-fn header(tables: &[u8], numbers: &[i64], encoded: [usize; 2], padding: i64) -> [Number; HEADER] {
-    let place = [tables.as_ptr() as usize, tables.len(), numbers.len(), encoded[0], encoded[1]];
+fn header(asked: &Asked<'_>, encoded: [usize; 2], padding: i64) -> [Number; HEADER] {
+    let Asked { numbers, tables, options } = asked;
+    let place = [tables.as_ptr() as usize, tables.len(), *options, numbers.len(), encoded[0], encoded[1]];
     let mut header = [[0; 8]; HEADER];
     let values = place.into_iter().map(|value| value as i64).chain([padding]);
     header.iter_mut().zip(values).for_each(|(to, value)| *to = value.to_ne_bytes());
@@ -88,13 +111,14 @@ fn header(tables: &[u8], numbers: &[i64], encoded: [usize; 2], padding: i64) -> 
 }
 
 impl<'w> Found<'w> {
-    /// What is kept, if that is of these texts and tables.
-    fn of(words: &'w [Number], tables: &[u8], numbers: &[i64]) -> Option<Found<'w>> {
+    /// What is kept, if that is what is asked for.
+    fn of(words: &'w [Number], asked: &Asked<'_>) -> Option<Found<'w>> {
+        let numbers = asked.numbers;
         let (start, rest) = words.split_at_checked(HEADER)?;
         let size = |at: usize| start.get(at).map(|word| i64::from_ne_bytes(*word) as usize);
-        let padding = i64::from_ne_bytes(*start.get(5)?);
-        let (tokens, offsets) = (size(3)?, size(4)?);
-        if start != header(tables, numbers, [tokens, offsets], padding) {
+        let padding = i64::from_ne_bytes(*start.get(6)?);
+        let (tokens, offsets) = (size(4)?, size(5)?);
+        if start != header(asked, [tokens, offsets], padding) {
             return None;
         }
         let (texts, rest) = rest.split_at_checked(numbers.len())?;
@@ -171,8 +195,7 @@ impl State {
     /// A result of a tokenizer, `encode`, which notes the element that it fails at.
     fn tokenize<'s>(
         &'s self,
-        numbers: &[i64],
-        tables: &[u8],
+        asked: &Asked<'_>,
         what: i64,
         out: &mut [i64],
         encode: impl FnOnce(&Tables<'_>, &mut Encoded<'s>) -> Result<(), Status>,
@@ -180,7 +203,7 @@ impl State {
         if what != result::COUNTS {
             let mut given = None;
             self.kept(|bytes| {
-                let found = Found::of(bytes.as_chunks().0, tables, numbers);
+                let found = Found::of(bytes.as_chunks().0, asked);
                 given = found.map(|found| found.give(what, out));
                 false
             });
@@ -189,14 +212,14 @@ impl State {
             }
         }
         let mut encoded = Encoded::new(self.memory());
-        encode(&Tables::of(tables)?, &mut encoded)?;
+        encode(&Tables::of(asked.tables)?, &mut encoded)?;
         let Encoded { counts, tokens, offsets, padding } = encoded;
         let sizes = [tokens.len(), 2 * offsets.len()];
         let mut words = List::new(self.memory());
-        words.extend(&header(tables, numbers, sizes, padding))?;
-        let values = numbers.iter().chain(&*counts).chain(&*tokens).chain(offsets.as_flattened());
+        words.extend(&header(asked, sizes, padding))?;
+        let values = asked.numbers.iter().chain(&*counts).chain(&*tokens).chain(offsets.as_flattened());
         values.map(|value| value.to_ne_bytes()).try_for_each(|word| words.push(word))?;
-        let found = Found::of(&words, tables, numbers).ok_or(Status::BAD_SIZE)?;
+        let found = Found::of(&words, asked).ok_or(Status::BAD_SIZE)?;
         found.give(what, out)?;
         if what == result::COUNTS {
             let bytes = words.as_flattened();
@@ -226,7 +249,7 @@ pub unsafe extern "C" fn onnxc_strings_bert(
     status((|| unsafe {
         let (state, numbers, tables) = (open(state)?, input(numbers, n)?, input(tables, table_bytes)?);
         let encode = |tables: &Tables<'_>, to: &mut Encoded<'_>| bert::encode(state, numbers, tables, to);
-        state.tokenize(numbers, tables, what, output(out, size)?, encode)
+        state.tokenize(&Asked::of(numbers, tables), what, output(out, size)?, encode)
     })())
 }
 
@@ -249,7 +272,7 @@ pub unsafe extern "C" fn onnxc_strings_bpe(
     status((|| unsafe {
         let (state, numbers, tables) = (open(state)?, input(numbers, n)?, input(tables, table_bytes)?);
         let encode = |tables: &Tables<'_>, to: &mut Encoded<'_>| bpe::encode(state, numbers, tables, to);
-        state.tokenize(numbers, tables, what, output(out, size)?, encode)
+        state.tokenize(&Asked::of(numbers, tables), what, output(out, size)?, encode)
     })())
 }
 
@@ -299,5 +322,105 @@ pub unsafe extern "C" fn onnxc_strings_bert_texts(
         let spans = input(spans, k.checked_mul(2).ok_or(Status::BAD_SIZE)?)?;
         let write = decoder::words(&tables)?;
         state.texts_of(spans.as_chunks().0, input(tokens, n)?, output(out, k)?, write)
+    })())
+}
+
+/// Parts of texts between what matches a regular expression: as [`onnxc_strings_bert`].
+///
+/// # Safety
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onnxc_strings_delimited(
+    state: *mut State,
+    numbers: *const i64,
+    tables: *const u8,
+    out: *mut i64,
+    n: i64,
+    table_bytes: i64,
+    what: i64,
+    size: i64,
+) -> Status {
+    // SAFETY: the caller says so.
+    status((|| unsafe {
+        let (state, numbers, tables) = (open(state)?, input(numbers, n)?, input(tables, table_bytes)?);
+        let encode =
+            |tables: &Tables<'_>, to: &mut Encoded<'_>| delimiters::encode(state, numbers, tables, to);
+        state.tokenize(&Asked::of(numbers, tables), what, output(out, size)?, encode)
+    })())
+}
+
+/// Unigram models of the `tokenizers` package: as [`onnxc_strings_bert`]. `BAD_TEXT` for a text that is not UTF-8.
+///
+/// # Safety
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onnxc_strings_unigram(
+    state: *mut State,
+    numbers: *const i64,
+    tables: *const u8,
+    out: *mut i64,
+    n: i64,
+    table_bytes: i64,
+    what: i64,
+    size: i64,
+) -> Status {
+    // SAFETY: the caller says so.
+    status((|| unsafe {
+        let (state, numbers, tables) = (open(state)?, input(numbers, n)?, input(tables, table_bytes)?);
+        let encode = |tables: &Tables<'_>, to: &mut Encoded<'_>| unigram::encode(state, numbers, tables, to);
+        state.tokenize(&Asked::of(numbers, tables), what, output(out, size)?, encode)
+    })())
+}
+
+/// Models of sentencepiece: as [`onnxc_strings_bert`], with `options` [`sentencepiece::option::COUNT`], each 0 or 1.
+///
+/// # Safety
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onnxc_strings_sentencepiece(
+    state: *mut State,
+    numbers: *const i64,
+    tables: *const u8,
+    options: *const u8,
+    out: *mut i64,
+    n: i64,
+    table_bytes: i64,
+    what: i64,
+    size: i64,
+) -> Status {
+    // SAFETY: the caller says so.
+    status((|| unsafe {
+        let (state, numbers, tables) = (open(state)?, input(numbers, n)?, input(tables, table_bytes)?);
+        let options = input(options, sentencepiece::option::COUNT as i64)?;
+        let is = std::array::from_fn(|at| options.get(at).is_some_and(|&option| option != 0));
+        let bits = is.iter().fold(0, |bits, &is| bits << 1 | usize::from(is));
+        let encode =
+            |tables: &Tables<'_>, to: &mut Encoded<'_>| sentencepiece::encode(state, numbers, tables, is, to);
+        let asked = Asked { options: bits, ..Asked::of(numbers, tables) };
+        state.tokenize(&asked, what, output(out, size)?, encode)
+    })())
+}
+
+/// The text of tokens of a model of sentencepiece: `tokens` `[n]`, `tables` `[table_bytes]`, `fairseq` `[1]`, whether they are of
+/// fairseq's vocabulary, `out` `[1]`. `BAD_TEXT` for a token that the model has not.
+///
+/// # Safety
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onnxc_strings_sentencepiece_text(
+    state: *mut State,
+    tokens: *const i64,
+    tables: *const u8,
+    fairseq: *const u8,
+    out: *mut i64,
+    n: i64,
+    table_bytes: i64,
+) -> Status {
+    // SAFETY: the caller says so.
+    status((|| unsafe {
+        let (state, tables) = (open(state)?, Tables::of(input(tables, table_bytes)?)?);
+        let fairseq = input(fairseq, 1)? != [0];
+        output(out, 1)?.fill(sentencepiece::text_of(state, input(tokens, n)?, &tables, fairseq)?);
+        Ok(())
     })())
 }

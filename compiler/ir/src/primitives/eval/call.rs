@@ -106,13 +106,36 @@ pub unsafe fn invoke(
             (&[a, b], &[n, m, k, l]) => {
                 (as_function!(M, P, P, M, i64, i64, i64, i64))(state, a, b, result, n, m, k, l)
             }
+            (&[a, b, c], &[n, m]) => (as_function!(M, P, P, P, M, i64, i64))(state, a, b, c, result, n, m),
             (&[a, b, c], &[n, m, k]) => {
                 (as_function!(M, P, P, P, M, i64, i64, i64))(state, a, b, c, result, n, m, k)
+            }
+            (&[a, b, c], &[n, m, k, l]) => {
+                (as_function!(M, P, P, P, M, i64, i64, i64, i64))(state, a, b, c, result, n, m, k, l)
             }
             (&[a, b, c], &[n, m, k, l, o]) => {
                 (as_function!(M, P, P, P, M, i64, i64, i64, i64, i64))(state, a, b, c, result, n, m, k, l, o)
             }
             _ => Status::BAD_COUNT.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::call::FUNCTIONS;
+
+    /// Each function is called with the operands that its row has: none says that their number is wrong.
+    #[test]
+    fn every_number_of_operands_can_be_given() {
+        for function in FUNCTIONS {
+            let (inputs, numbers) =
+                (vec![std::ptr::null(); function.inputs.len()], vec![-1; function.numbers]);
+            // SAFETY: nothing is read where a size is negative.
+            let status =
+                unsafe { invoke(function, std::ptr::null_mut(), &inputs, std::ptr::null_mut(), &numbers) };
+            assert_ne!(Status(status), Status::BAD_COUNT, "{}", function.name);
         }
     }
 }

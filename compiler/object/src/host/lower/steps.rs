@@ -387,7 +387,8 @@ impl<'p> StepWriter<'_, 'p> {
         };
         let what = match call.function.name {
             "parse" => "is no number of the type of the result",
-            "change_case" => "is not UTF-8",
+            "change_case" | "unigram" => "is not UTF-8",
+            "sentencepiece_text" => "is no token of the vocabulary",
             _ => "is not what is needed here",
         };
         let table = self.b.address(Address::Strings);
