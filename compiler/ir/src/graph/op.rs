@@ -28,8 +28,8 @@ pub enum MapFn {
     /// `(a: T, b: T, c: T) -> T` of floats: `a * b + c`, rounded once where the processor does that in one operation, else twice.
     MulAdd,
     /// `(x: i32, factor: i32, offset: i64) -> i32`: the floor of `(x * factor + offset) / 2^shift`, computed in i64. `shift` is 1 to 62;
-    /// what does not fit its type wraps. With a factor of `scale * 2^shift`, and half of `2^shift` in the offset, this is a multiplication by a
-    /// scale below 1 and a rounding, without floats.
+    /// what does not fit its type wraps. With a factor of `scale * 2^shift`, and half of `2^shift` in the offset, this is a
+    /// multiplication by a scale and a rounding, without floats.
     Requantize { shift: u8 },
     /// `(x: T) -> to`. Floats to integers truncate and, like C on x86-64 out of range, are unspecified;
     /// to bool: `x != 0`. `saturate` applies to the 8-bit and smaller floats (ONNX `Cast.saturate`); of f32 to bf16 without it,

@@ -181,7 +181,7 @@ fn what_has_no_factor_stays() {
         let offset = Some(scalar(offset));
         assert!(!Quantization { offset, ..scaled(scalar(0.01), &x) }.holds());
     }
-    // A limit that is no integer.
+    // A limit with a fraction.
     let limits = [-128.0, 6.5];
     assert!(!Quantization { limits, ..scaled(scalar(0.01), &x) }.holds());
     // A channel of zeros beside others has a factor of 0.
