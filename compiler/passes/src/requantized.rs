@@ -1,11 +1,11 @@
 //! Integers that are scaled, rounded and clamped to bytes, by a multiplication and a shift in place of floats.
 //!
 //! What a product of bytes adds up becomes bytes again by `clamp(round(x * scale + offset))`. A processor without a unit for floats
-//! takes a hundred instructions and more for that. In integers it is `(x * factor + addend) >> shift`, with a factor of `scale *
-//! 2^shift` and half of `2^shift` in the addend: of 64 bits, exact but for what the factor and the addend were rounded by. A scale of
-//! f32 has 24 bits and a factor 31, so that mostly neither is rounded, and the result is that of the real number; what the floats
-//! round to a tie may go to the other integer. Real ties go to the even integer, as the model says: where the floor of half a step
-//! more gives them all to the odd one, the addend is less by one, and where some are right and some wrong, floats stay.
+//! takes a hundred instructions and more for that. In integers it is `(x * factor + addend) >> shift`, with a factor of
+//! `scale * 2^shift` and half of `2^shift` in the addend: of 64 bits, exact but for what the factor and the addend were rounded by. A
+//! scale of f32 has 24 bits and a factor 31, so that mostly neither is rounded, and the result is that of the real number; what the
+//! floats round to a tie may go to the other integer. Real ties go to the even integer, as the model says: where the floor of half a
+//! step more gives them all to the odd one, the addend is less by one, and where some are right and some wrong, floats stay.
 
 use crate::integers::{LOOKS, Range, range};
 use crate::rewrite::{bodies, operation, rewrite, splat};
