@@ -12,7 +12,9 @@ use crate::rewrite::{bodies, operation, rewrite, splat};
 use crate::{Options, steps};
 use onnxc_ir::build::Builder;
 use onnxc_ir::error::Result;
-use onnxc_ir::graph::{DType, Graph, MapFn, Op, Tensor, ValueId};
+use onnxc_ir::eval::eval;
+use onnxc_ir::graph::{DType, Dim, Graph, MapFn, Op, Tensor, TensorType, ValueId};
+use onnxc_ir::infer::broadcast_shapes;
 use onnxc_ir::interp;
 use onnxc_ir::scalar::{BinaryFn, UnaryFn};
 
@@ -170,42 +172,46 @@ impl Parameters {
             Some(offset) => interp::constant(graph, offset)?,
             None => Tensor::scalar(0.0f32),
         };
-        let Some(shape) = common(&scale.shape, &offset.shape) else { return Ok(None) };
-        let scales: Vec<f64> = scale.values::<f32>().into_iter().map(f64::from).collect();
+        let dims = |tensor: &Tensor| tensor.shape.iter().copied().map(Dim::from).collect::<Vec<_>>();
+        let ty = TensorType::new(DType::F32, broadcast_shapes(&[&dims(&scale), &dims(&offset)])?);
+        let is_few = |elements: i64| (1..=MOST_PARAMETERS as i64).contains(&elements);
+        if !ty.elements().as_const().is_some_and(is_few) {
+            return Ok(None);
+        }
+        let scales = scale.values::<f32>();
         let Some(shift) = shift(&scales, &offset.values::<f32>(), scaled.zero, limits) else {
             return Ok(None);
         };
         let unit = f64::from(shift).exp2();
-        let factors: Vec<i32> = scales.iter().map(|scale| (scale * unit).round_ties_even() as i32).collect();
+        let factor = |scale: f32| (f64::from(scale) * unit).round_ties_even() as i32;
         // Each addend is of one scale and one offset.
-        let [scale_at, offset_at] = [&scale.shape, &offset.shape].map(|own| places(own, &shape));
-        let offsets = offset.values::<f32>();
-        let mut addends = Vec::with_capacity(scale_at.len());
-        for (scale, offset) in scale_at.into_iter().zip(offset_at) {
-            let line = Line {
-                factor: factors[scale].into(),
-                offset: (f64::from(offsets[offset]) * unit).round_ties_even() as i128
-                    - i128::from(scaled.zero) * i128::from(factors[scale]),
-                shift,
-            };
-            let off = line.error(scales[scale], limits);
+        let expand = Op::Expand { shape: ty.shape };
+        let wide = |tensor: &Tensor| Ok(eval(&expand, &[tensor])?.remove(0));
+        let [scale_of, offset_of] = [wide(&scale)?, wide(&offset)?];
+        let mut addends = Vec::with_capacity(scale_of.len());
+        for (scale, offset) in scale_of.values::<f32>().into_iter().zip(offset_of.values::<f32>()) {
+            let factor = i64::from(factor(scale));
+            let offset = (f64::from(offset) * unit).round_ties_even() as i128;
+            let line = Line { factor, offset: offset - i128::from(scaled.zero) * i128::from(factor), shift };
+            let off = line.error(scale.into(), limits);
             let Some(addend) = line.addend(x, limits).filter(|_| off <= steps::SHARE) else {
                 return Ok(None);
             };
             addends.push(addend);
         }
+        let factors: Vec<i32> = scales.into_iter().map(factor).collect();
         Ok(Some(Parameters {
             factors: Tensor::from_slice(&scale.shape, &factors),
-            addends: Tensor::from_slice(&shape, &addends),
+            addends: Tensor::from_slice(&scale_of.shape, &addends),
             shift: shift as u8,
         }))
     }
 }
 
 /// The largest shift with which factors and addends have no more bits than they may.
-fn shift(scales: &[f64], offsets: &[f32], zero: i64, limits: Range) -> Option<i32> {
-    let largest = scales.iter().copied().fold(0.0, f64::max);
-    let usable = |scale: &f64| scale.is_finite() && *scale >= 0.0;
+fn shift(scales: &[f32], offsets: &[f32], zero: i64, limits: Range) -> Option<i32> {
+    let largest = scales.iter().copied().fold(0.0, f32::max).into();
+    let usable = |scale: &f32| scale.is_finite() && *scale >= 0.0;
     if largest == 0.0 || !scales.iter().all(usable) || !offsets.iter().all(|offset| offset.is_finite()) {
         return None;
     }
@@ -264,34 +270,6 @@ impl Line {
             (_, wrong) => Some(addend - i64::from(wrong)),
         }
     }
-}
-
-/// The shape of what is computed from two constants, if they go together.
-fn common(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
-    let rank = a.len().max(b.len());
-    let dim = |shape: &[usize], axis: usize| match (axis + shape.len()).checked_sub(rank) {
-        Some(own) => shape[own],
-        None => 1,
-    };
-    let joined = (0..rank).map(|axis| match (dim(a, axis), dim(b, axis)) {
-        (1, dim) | (dim, 1) => Some(dim),
-        (a, b) => (a == b).then_some(a),
-    });
-    let shape: Vec<usize> = joined.collect::<Option<_>>()?;
-    let count = shape.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim))?;
-    (1..=MOST_PARAMETERS).contains(&count).then_some(shape)
-}
-
-/// For each element of `shape`, in order, which element of a tensor of shape `own` is broadcast to it.
-fn places(own: &[usize], shape: &[usize]) -> Vec<usize> {
-    let mut places = vec![0];
-    for (axis, &dim) in shape.iter().enumerate() {
-        let own = (axis + own.len()).checked_sub(shape.len()).map_or(1, |axis| own[axis]);
-        let step = |at: usize| if own == 1 { 0 } else { at };
-        places =
-            places.into_iter().flat_map(|place| (0..dim).map(move |at| place * own + step(at))).collect();
-    }
-    places
 }
 
 #[cfg(test)]

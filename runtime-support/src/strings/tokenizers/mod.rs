@@ -229,51 +229,56 @@ impl State {
     }
 }
 
-/// Words and pieces of words, as BERT's models have them: `numbers` `[n]`, `tables` `[table_bytes]`, which the compiler makes,
-/// `out` `[size]`, the result that `what` asks for.
-///
-/// # Safety
-/// All pointers are as the module of these functions describes; likewise below.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn onnxc_strings_bert(
-    state: *mut State,
-    numbers: *const i64,
-    tables: *const u8,
-    out: *mut i64,
-    n: i64,
-    table_bytes: i64,
-    what: i64,
-    size: i64,
-) -> Status {
-    // SAFETY: the caller says so.
-    status((|| unsafe {
-        let (state, numbers, tables) = (open(state)?, input(numbers, n)?, input(tables, table_bytes)?);
-        let encode = |tables: &Tables<'_>, to: &mut Encoded<'_>| bert::encode(state, numbers, tables, to);
-        state.tokenize(&Asked::of(numbers, tables), what, output(out, size)?, encode)
-    })())
+/// Functions of one signature, each for a tokenizer.
+macro_rules! tokenizers {
+    ($($(#[$doc:meta])* $function:ident, $encode:path;)*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $function(
+            state: *mut State,
+            numbers: *const i64,
+            tables: *const u8,
+            out: *mut i64,
+            n: i64,
+            table_bytes: i64,
+            what: i64,
+            size: i64,
+        ) -> Status {
+            // SAFETY: the caller says so.
+            status((|| unsafe {
+                let (state, numbers, tables) = (open(state)?, input(numbers, n)?, input(tables, table_bytes)?);
+                let encode = |tables: &Tables<'_>, to: &mut Encoded<'_>| $encode(state, numbers, tables, to);
+                state.tokenize(&Asked::of(numbers, tables), what, output(out, size)?, encode)
+            })())
+        }
+    )*};
 }
 
-/// Pairs of bytes, as GPT-2, RoBERTa and CLIP have them: as [`onnxc_strings_bert`].
-///
-/// # Safety
-/// As above.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn onnxc_strings_bpe(
-    state: *mut State,
-    numbers: *const i64,
-    tables: *const u8,
-    out: *mut i64,
-    n: i64,
-    table_bytes: i64,
-    what: i64,
-    size: i64,
-) -> Status {
-    // SAFETY: the caller says so.
-    status((|| unsafe {
-        let (state, numbers, tables) = (open(state)?, input(numbers, n)?, input(tables, table_bytes)?);
-        let encode = |tables: &Tables<'_>, to: &mut Encoded<'_>| bpe::encode(state, numbers, tables, to);
-        state.tokenize(&Asked::of(numbers, tables), what, output(out, size)?, encode)
-    })())
+tokenizers! {
+    /// Words and pieces of words, as BERT's models have them: `numbers` `[n]`, `tables` `[table_bytes]`, which the compiler makes,
+    /// `out` `[size]`, the result that `what` asks for.
+    ///
+    /// # Safety
+    /// All pointers are as the module of these functions describes; likewise below.
+    onnxc_strings_bert, bert::encode;
+
+    /// Pairs of bytes, as GPT-2, RoBERTa and CLIP have them: as [`onnxc_strings_bert`].
+    ///
+    /// # Safety
+    /// As above.
+    onnxc_strings_bpe, bpe::encode;
+
+    /// Parts of texts between what matches a regular expression: as [`onnxc_strings_bert`].
+    ///
+    /// # Safety
+    /// As above.
+    onnxc_strings_delimited, delimiters::encode;
+
+    /// Unigram models of the `tokenizers` package: as [`onnxc_strings_bert`]. `BAD_TEXT` for a text that is not UTF-8.
+    ///
+    /// # Safety
+    /// As above.
+    onnxc_strings_unigram, unigram::encode;
 }
 
 /// Texts of tokens of such models: as [`onnxc_strings_bert_texts`].
@@ -322,53 +327,6 @@ pub unsafe extern "C" fn onnxc_strings_bert_texts(
         let spans = input(spans, k.checked_mul(2).ok_or(Status::BAD_SIZE)?)?;
         let write = decoder::words(&tables)?;
         state.texts_of(spans.as_chunks().0, input(tokens, n)?, output(out, k)?, write)
-    })())
-}
-
-/// Parts of texts between what matches a regular expression: as [`onnxc_strings_bert`].
-///
-/// # Safety
-/// As above.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn onnxc_strings_delimited(
-    state: *mut State,
-    numbers: *const i64,
-    tables: *const u8,
-    out: *mut i64,
-    n: i64,
-    table_bytes: i64,
-    what: i64,
-    size: i64,
-) -> Status {
-    // SAFETY: the caller says so.
-    status((|| unsafe {
-        let (state, numbers, tables) = (open(state)?, input(numbers, n)?, input(tables, table_bytes)?);
-        let encode =
-            |tables: &Tables<'_>, to: &mut Encoded<'_>| delimiters::encode(state, numbers, tables, to);
-        state.tokenize(&Asked::of(numbers, tables), what, output(out, size)?, encode)
-    })())
-}
-
-/// Unigram models of the `tokenizers` package: as [`onnxc_strings_bert`]. `BAD_TEXT` for a text that is not UTF-8.
-///
-/// # Safety
-/// As above.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn onnxc_strings_unigram(
-    state: *mut State,
-    numbers: *const i64,
-    tables: *const u8,
-    out: *mut i64,
-    n: i64,
-    table_bytes: i64,
-    what: i64,
-    size: i64,
-) -> Status {
-    // SAFETY: the caller says so.
-    status((|| unsafe {
-        let (state, numbers, tables) = (open(state)?, input(numbers, n)?, input(tables, table_bytes)?);
-        let encode = |tables: &Tables<'_>, to: &mut Encoded<'_>| unigram::encode(state, numbers, tables, to);
-        state.tokenize(&Asked::of(numbers, tables), what, output(out, size)?, encode)
     })())
 }
 

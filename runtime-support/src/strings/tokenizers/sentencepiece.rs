@@ -64,7 +64,7 @@ pub mod option {
 pub struct Sentencepiece<'t> {
     pub kind: u32,
     pub flags: u32,
-    /// Numbers of what stands for characters without a piece, before texts and behind them; -1 where there is none.
+    /// Numbers of three tokens: the unknown one, the one before each text, the one behind it. -1 where the model has none.
     pub special: [i32; 3],
     /// Pieces with their numbers and scores.
     pub pieces: &'t [(&'t [u8], u32, f32)],

@@ -51,7 +51,7 @@ pub mod flag {
 #[cfg(feature = "compile")]
 pub struct Unigram<'t> {
     pub flags: u32,
-    /// Numbers of what stands for characters without a piece, before texts and behind them.
+    /// Numbers of three tokens: the unknown one, the one before each text, the one behind it.
     pub special: [u32; 3],
     /// Tokens behind each text, before its end.
     pub endings: &'t [u32],
